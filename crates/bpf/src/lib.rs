@@ -1,1 +1,33 @@
-//! (skeleton)
+//! The kernel's door: the one crate that makes bpf(2), ptrace(2) and signalfd(2) calls and maps memory shared
+//! with the kernel. Everything above it is `#![forbid(unsafe_code)]`.
+//!
+//! What it does: loads programs and BTF, creates maps, attaches links, reads ring buffers without copying, asks
+//! for program information, and starts a command held before its first instruction.
+//!
+//! What it does not: it knows no target, no type and no event. Instructions come in encoded; records go out as
+//! bytes.
+//!
+//! Every file descriptor is owned ([`std::os::fd::OwnedFd`]): dropping a [`Link`] detaches it, and so does the
+//! death of the process, SIGKILL included, for nothing here is ever pinned.
+
+mod btf;
+mod error;
+mod link;
+mod map;
+mod poll;
+mod process;
+mod prog;
+mod ringbuf;
+mod signals;
+mod sys;
+
+pub use btf::{BtfObject, load_btf};
+pub use error::{Error, Result};
+pub use link::{Link, attach_trampoline, open_raw_tracepoint};
+pub use map::{Map, MapType};
+pub use poll::wait_readable;
+pub use process::{Held, pid_namespace_is_initial, raise_memlock};
+pub use prog::{AttachType, Load, ProgInfo, ProgType, Program, TestRun, TestRunOutput};
+pub use ringbuf::{Drained, RingBuf};
+pub use signals::{Signal, Signals};
+pub use sys::online_cpus;

@@ -1,0 +1,176 @@
+//! BPF maps (BPF_MAP_CREATE and element calls).
+
+use crate::error::{Error, Result};
+use crate::sys::{self, MapCreate, MapElem, addr, addr_mut, bpf, bpf_fd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+/// The map types in use (include/uapi/linux/bpf.h, `enum bpf_map_type`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum MapType {
+    /// Hash table, preallocated.
+    Hash = 1,
+    /// Array, zeroed at creation.
+    Array = 2,
+    /// Array with one value for each possible CPU.
+    PerCpuArray = 6,
+    /// Ring buffer; `max_entries` is its size in bytes.
+    RingBuf = 27,
+}
+
+/// A map, its sizes in bytes, owned.
+#[derive(Debug)]
+pub struct Map {
+    fd: OwnedFd,
+    name: String,
+    key_size: usize,
+    value_size: usize,
+    max_entries: u32,
+    per_cpu: bool,
+}
+
+impl AsFd for Map {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Map {
+    /// Creates a map. Sizes in bytes; for a ring buffer both are 0 and `max_entries` is a power of two times the
+    /// page size.
+    pub fn create(ty: MapType, name: &str, key_size: u32, value_size: u32, max_entries: u32) -> Result<Map> {
+        let mut attr = MapCreate {
+            map_type: ty as u32,
+            key_size,
+            value_size,
+            max_entries,
+            map_name: sys::object_name(name),
+            ..Default::default()
+        };
+        let fd = bpf_fd(sys::MAP_CREATE, &mut attr).map_err(|source| Error::Sys {
+            action: format!(
+                "create map {name} ({ty:?}, {max_entries} entries of {key_size}+{value_size} bytes)"
+            ),
+            source,
+        })?;
+        Ok(Map {
+            fd,
+            name: name.into(),
+            key_size: key_size as usize,
+            value_size: value_size as usize,
+            max_entries,
+            per_cpu: ty == MapType::PerCpuArray,
+        })
+    }
+
+    /// Entries, or bytes for a ring buffer.
+    pub fn max_entries(&self) -> u32 {
+        self.max_entries
+    }
+
+    fn raw(&self) -> u32 {
+        self.fd.as_raw_fd() as u32
+    }
+
+    fn check(&self, key: &[u8], value: Option<&[u8]>) -> Result<()> {
+        if key.len() != self.key_size || value.is_some_and(|v| v.len() != self.value_size) {
+            return Err(Error::Protocol(format!("map {}: key or value of the wrong size", self.name)));
+        }
+        Ok(())
+    }
+
+    /// Sets an entry (BPF_ANY). Not for per-CPU maps.
+    pub fn update(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.check(key, Some(value))?;
+        let mut attr =
+            MapElem { map_fd: self.raw(), key: addr(key), value: addr(value), ..Default::default() };
+        bpf(sys::MAP_UPDATE_ELEM, &mut attr)
+            .map(drop)
+            .map_err(|source| Error::Sys { action: format!("update map {}", self.name), source })
+    }
+
+    /// Reads an entry; `None` when there is none.
+    ///
+    /// A per-CPU map answers with one value for each possible CPU, each padded to 8 bytes, end to end.
+    pub fn lookup(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.check(key, None)?;
+        let len = if self.per_cpu {
+            self.value_size.next_multiple_of(8) * possible_cpus()?
+        } else {
+            self.value_size
+        };
+        let mut value = vec![0u8; len];
+        let mut attr =
+            MapElem { map_fd: self.raw(), key: addr(key), value: addr_mut(&mut value), ..Default::default() };
+        match bpf(sys::MAP_LOOKUP_ELEM, &mut attr) {
+            Ok(_) => Ok(Some(value)),
+            Err(e) if e.raw_os_error() == Some(libc::ENOENT) => Ok(None),
+            Err(source) => Err(Error::Sys { action: format!("read map {}", self.name), source }),
+        }
+    }
+
+    /// Reads entry `index` of a per-CPU array of `u64` and adds its CPUs up.
+    pub fn sum_u64(&self, index: u32) -> Result<u64> {
+        let value = self.lookup(&index.to_ne_bytes())?.unwrap_or_default();
+        Ok(value.chunks_exact(8).filter_map(|c| c.try_into().ok()).map(u64::from_ne_bytes).sum())
+    }
+
+    /// Deletes an entry; `false` when there was none.
+    pub fn delete(&self, key: &[u8]) -> Result<bool> {
+        self.check(key, None)?;
+        let mut attr = MapElem { map_fd: self.raw(), key: addr(key), ..Default::default() };
+        match bpf(sys::MAP_DELETE_ELEM, &mut attr) {
+            Ok(_) => Ok(true),
+            Err(e) if e.raw_os_error() == Some(libc::ENOENT) => Ok(false),
+            Err(source) => Err(Error::Sys { action: format!("delete from map {}", self.name), source }),
+        }
+    }
+
+    /// All keys now in the map (BPF_MAP_GET_NEXT_KEY); at most `max_entries`, even if it changes meanwhile.
+    pub fn keys(&self) -> Result<Vec<Vec<u8>>> {
+        let mut keys: Vec<Vec<u8>> = Vec::new();
+        while keys.len() < self.max_entries as usize {
+            let mut next = vec![0u8; self.key_size];
+            let mut attr = MapElem {
+                map_fd: self.raw(),
+                key: keys.last().map_or(0, |k| addr(k)),
+                value: addr_mut(&mut next),
+                ..Default::default()
+            };
+            match bpf(sys::MAP_GET_NEXT_KEY, &mut attr) {
+                Ok(_) => keys.push(next),
+                Err(e) if e.raw_os_error() == Some(libc::ENOENT) => break,
+                Err(source) => {
+                    return Err(Error::Sys { action: format!("list keys of map {}", self.name), source });
+                }
+            }
+        }
+        Ok(keys)
+    }
+}
+
+/// CPUs the kernel keeps per-CPU values for: the last number of /sys/devices/system/cpu/possible, plus one.
+fn possible_cpus() -> Result<usize> {
+    const PATH: &str = "/sys/devices/system/cpu/possible";
+    let text = std::fs::read_to_string(PATH)
+        .map_err(|source| Error::Sys { action: format!("read {PATH}"), source })?;
+    parse_possible(&text).ok_or_else(|| Error::Protocol(format!("{PATH}: cannot read {text:?}")))
+}
+
+fn parse_possible(text: &str) -> Option<usize> {
+    let last = text.trim().rsplit([',', '-']).next()?;
+    last.parse::<usize>().ok()?.checked_add(1).filter(|n| *n <= 1 << 16)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse_possible;
+
+    #[test]
+    fn possible_cpus_formats() {
+        assert_eq!(parse_possible("0\n"), Some(1));
+        assert_eq!(parse_possible("0-7\n"), Some(8));
+        assert_eq!(parse_possible("0-3,8-11\n"), Some(12));
+        assert_eq!(parse_possible("rubbish"), None);
+    }
+}

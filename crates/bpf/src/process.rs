@@ -1,0 +1,154 @@
+//! Processes: a command held before its first instruction, and limits of our own.
+
+use crate::error::{Error, Result};
+use std::cell::Cell;
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Command, ExitStatus};
+
+/// A command that has been executed but has not run its first instruction yet (ptrace(2), PTRACE_TRACEME: the stop
+/// after execve).
+///
+/// Dropped before [`Held::release`], it is killed without ever having run. Afterwards it is an ordinary child.
+/// Hold, release and wait belong to one thread: ptrace ties them to it.
+#[derive(Debug)]
+pub struct Held {
+    pid: libc::pid_t,
+    pidfd: OwnedFd,
+    status: Option<ExitStatus>,
+    released: Cell<bool>,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if !self.released.get() && self.status.is_none() {
+            // SAFETY: our own child, not waited for since it stopped, so the number is still its own.
+            unsafe {
+                libc::kill(self.pid, libc::SIGKILL);
+                libc::waitpid(self.pid, std::ptr::null_mut(), libc::__WALL);
+            }
+        }
+    }
+}
+
+impl AsFd for Held {
+    /// A pidfd: readable once the command has ended.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.pidfd.as_fd()
+    }
+}
+
+impl Held {
+    /// Starts `sh -c command` with our standard streams, and holds it.
+    pub fn spawn(command: &str) -> Result<Held> {
+        let mut sh = Command::new("/bin/sh");
+        sh.arg("-c").arg(command);
+        // SAFETY: between fork and exec the closure makes one system call, which is async-signal-safe.
+        unsafe {
+            sh.pre_exec(|| {
+                if libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) < 0 {
+                    return Err(std::io::Error::last_os_error());
+                }
+                Ok(())
+            });
+        }
+        let child = sh.spawn().map_err(|source| Error::Sys {
+            action: "start /bin/sh, held by ptrace until the probes are attached".into(),
+            source,
+        })?;
+        let pid = child.id() as libc::pid_t;
+        // `child` has no drop of its own; from here on the process is waited for by hand, since ptrace stops and
+        // the exit come through the same call.
+        drop(child);
+        let mut status = 0;
+        // SAFETY: waits for our own child; `status` is a live integer.
+        if unsafe { libc::waitpid(pid, &mut status, libc::__WALL) } != pid {
+            return Err(Error::last("wait for /bin/sh to stop"));
+        }
+        if !libc::WIFSTOPPED(status) {
+            return Err(Error::Protocol(format!(
+                "/bin/sh ended before it ran: {}",
+                ExitStatus::from_raw(status)
+            )));
+        }
+        // SAFETY: our own stopped tracee; with EXITKILL it cannot outlive us before it is released.
+        if unsafe { libc::ptrace(libc::PTRACE_SETOPTIONS, pid, 0, libc::PTRACE_O_EXITKILL) } < 0 {
+            return Err(Error::last("ptrace options for the command"));
+        }
+        // SAFETY: pidfd_open on our own child, not yet waited for, so its number is still its own.
+        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+        if fd < 0 {
+            return Err(Error::last("pidfd_open"));
+        }
+        // SAFETY: just made (close-on-exec by definition), owned by nobody else.
+        let pidfd = unsafe { OwnedFd::from_raw_fd(fd as i32) };
+        Ok(Held { pid, pidfd, status: None, released: Cell::new(false) })
+    }
+
+    /// Process id, as this process sees it.
+    pub fn pid(&self) -> u32 {
+        self.pid as u32
+    }
+
+    /// Lets the command run.
+    pub fn release(&self) -> Result<()> {
+        // SAFETY: our own stopped tracee.
+        if unsafe { libc::ptrace(libc::PTRACE_DETACH, self.pid, 0, 0) } < 0 {
+            return Err(Error::last("release the command"));
+        }
+        self.released.set(true);
+        Ok(())
+    }
+
+    /// Its exit status if it has ended.
+    pub fn try_wait(&mut self) -> Result<Option<ExitStatus>> {
+        self.wait_with(libc::WNOHANG)
+    }
+
+    /// Waits for its end.
+    pub fn wait(&mut self) -> Result<ExitStatus> {
+        loop {
+            if let Some(status) = self.wait_with(0)? {
+                return Ok(status);
+            }
+        }
+    }
+
+    fn wait_with(&mut self, flags: i32) -> Result<Option<ExitStatus>> {
+        if self.status.is_none() {
+            let mut status = 0;
+            // SAFETY: waits for our own child; `status` is a live integer.
+            let got = unsafe { libc::waitpid(self.pid, &mut status, flags) };
+            if got < 0 {
+                let error = Error::last("wait for the command");
+                return if error.errno() == Some(libc::EINTR) { Ok(None) } else { Err(error) };
+            }
+            if got == self.pid && (libc::WIFEXITED(status) || libc::WIFSIGNALED(status)) {
+                self.status = Some(ExitStatus::from_raw(status));
+            }
+        }
+        Ok(self.status)
+    }
+
+    /// Asks the command to end (SIGTERM).
+    pub fn terminate(&self) {
+        if self.status.is_none() {
+            // SAFETY: our own child, not yet waited for, so the number cannot have been given to another process.
+            unsafe { libc::kill(self.pid, libc::SIGTERM) };
+        }
+    }
+}
+
+/// Raises RLIMIT_MEMLOCK as far as it goes: BPF memory counts against it before 5.11. `false` when it stayed.
+pub fn raise_memlock() -> bool {
+    let limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: reads a live struct.
+    unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &limit) == 0 }
+}
+
+/// Whether this process lives in the machine's first pid namespace, where process ids are the kernel's own.
+///
+/// Its inode is fixed: `PROC_PID_INIT_INO`, include/linux/proc_ns.h.
+pub fn pid_namespace_is_initial() -> bool {
+    std::fs::read_link("/proc/self/ns/pid").is_ok_and(|l| l.as_os_str() == "pid:[4026531836]")
+}

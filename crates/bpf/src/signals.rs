@@ -1,0 +1,95 @@
+//! SIGINT, SIGTERM and SIGHUP as something to poll (signalfd(2)): no handler runs, none can be missed between a test
+//! and a wait.
+
+use crate::error::{Error, Result};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+/// A signal that asks us to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signal {
+    /// Ctrl-C.
+    Interrupt,
+    /// `kill`.
+    Terminate,
+    /// The terminal went away.
+    HangUp,
+}
+
+impl Signal {
+    /// Its number, for the `128 + n` of exit statuses.
+    pub fn number(self) -> i32 {
+        match self {
+            Signal::Interrupt => libc::SIGINT,
+            Signal::Terminate => libc::SIGTERM,
+            Signal::HangUp => libc::SIGHUP,
+        }
+    }
+}
+
+/// The descriptor on which they arrive.
+#[derive(Debug)]
+pub struct Signals(OwnedFd);
+
+impl AsFd for Signals {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Signals {
+    /// Blocks the three signals in this thread, and in the threads it starts later, and opens the descriptor.
+    ///
+    /// A signal that was ignored when we started (`nohup`) stays ignored. Children started by
+    /// [`std::process::Command`] get an empty mask.
+    pub fn block() -> Result<Signals> {
+        let mut set = MaybeUninit::<libc::sigset_t>::uninit();
+        // SAFETY: sigemptyset initialises the set; sigaction with a null new action only reads; the others get that
+        // set and valid numbers.
+        let set = unsafe {
+            libc::sigemptyset(set.as_mut_ptr());
+            let mut set = set.assume_init();
+            for number in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+                let mut old = MaybeUninit::<libc::sigaction>::zeroed();
+                libc::sigaction(number, std::ptr::null(), old.as_mut_ptr());
+                if old.assume_init().sa_sigaction != libc::SIG_IGN {
+                    libc::sigaddset(&mut set, number);
+                }
+            }
+            if libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut()) != 0 {
+                return Err(Error::last("block signals"));
+            }
+            set
+        };
+        // SAFETY: a new descriptor for a set initialised above.
+        let fd = unsafe { libc::signalfd(-1, &set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };
+        if fd < 0 {
+            return Err(Error::last("signalfd"));
+        }
+        // SAFETY: just made, owned by nobody else.
+        Ok(Signals(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+
+    /// The next signal that has arrived, if any.
+    pub fn next(&self) -> Result<Option<Signal>> {
+        let mut info = MaybeUninit::<libc::signalfd_siginfo>::uninit();
+        let len = size_of::<libc::signalfd_siginfo>();
+        // SAFETY: the buffer has room for one record, which is what is asked for.
+        let got = unsafe { libc::read(self.0.as_raw_fd(), info.as_mut_ptr().cast(), len) };
+        if got < 0 {
+            let error = Error::last("read signalfd");
+            return if error.errno() == Some(libc::EAGAIN) { Ok(None) } else { Err(error) };
+        }
+        if got as usize != len {
+            return Err(Error::Protocol(format!("signalfd gave {got} bytes")));
+        }
+        // SAFETY: the kernel filled the whole record.
+        let number = unsafe { info.assume_init() }.ssi_signo as i32;
+        Ok(match number {
+            libc::SIGINT => Some(Signal::Interrupt),
+            libc::SIGTERM => Some(Signal::Terminate),
+            libc::SIGHUP => Some(Signal::HangUp),
+            _ => None,
+        })
+    }
+}

@@ -1,0 +1,177 @@
+//! The door against the running kernel: needs root and a kernel that loads BPF; says so on stderr where it cannot.
+
+use bpf::{Held, Load, Map, MapType, ProgType, Program, RingBuf, TestRun};
+use std::ops::ControlFlow;
+use std::os::fd::{AsFd, AsRawFd};
+
+/// `struct bpf_insn` as the kernel reads it on a little-endian machine.
+fn insn(code: u8, dst: u8, src: u8, off: i16, imm: i32) -> u64 {
+    u64::from(code)
+        | u64::from(dst | src << 4) << 8
+        | u64::from(off as u16) << 16
+        | u64::from(imm as u32) << 32
+}
+
+/// Whether this machine lets us load anything; a refusal is printed, so that a skipped test is seen.
+fn may_load() -> bool {
+    bpf::raise_memlock();
+    let probe = [insn(0xb7, 0, 0, 0, 0), insn(0x95, 0, 0, 0, 0)];
+    match Program::load(&Load::new("probe", ProgType::SocketFilter, &probe)) {
+        Ok(_) => true,
+        Err(e) if e.is_permission() => {
+            eprintln!("SKIP: this machine refuses to load BPF programs: {e}");
+            false
+        }
+        Err(e) => panic!("{e}"),
+    }
+}
+
+#[test]
+fn a_program_returns_what_it_computes() {
+    if !may_load() {
+        return;
+    }
+    let code = [insn(0xb7, 0, 0, 0, 42), insn(0x95, 0, 0, 0, 0)];
+    let prog = Program::load(&Load::new("answer", ProgType::SocketFilter, &code)).expect("load");
+    let out = prog.test_run(&TestRun { data: &[0; 14], ..Default::default() }).expect("run");
+    assert_eq!(out.retval, 42);
+    let info = prog.info().expect("info");
+    assert!(info.id > 0 && info.xlated_len >= 16 && info.recursion_misses == 0, "{info:?}");
+}
+
+#[test]
+fn a_refused_program_comes_with_the_verifiers_reason() {
+    if !may_load() {
+        return;
+    }
+    // r0 is never set.
+    let err =
+        Program::load(&Load::new("bad", ProgType::SocketFilter, &[insn(0x95, 0, 0, 0, 0)])).unwrap_err();
+    assert!(err.log().is_some_and(|l| l.contains("R0 !read_ok")), "{err:?}");
+    assert!(!err.is_permission());
+}
+
+#[test]
+fn hash_and_array_elements() {
+    if !may_load() {
+        return;
+    }
+    let map = Map::create(MapType::Hash, "h", 8, 4, 16).expect("create");
+    assert_eq!(map.lookup(&1u64.to_ne_bytes()).expect("lookup"), None);
+    map.update(&1u64.to_ne_bytes(), &7u32.to_ne_bytes()).expect("update");
+    map.update(&2u64.to_ne_bytes(), &8u32.to_ne_bytes()).expect("update");
+    assert_eq!(map.lookup(&1u64.to_ne_bytes()).expect("lookup"), Some(7u32.to_ne_bytes().to_vec()));
+    assert_eq!(map.keys().expect("keys").len(), 2);
+    assert!(map.delete(&1u64.to_ne_bytes()).expect("delete"));
+    assert!(!map.delete(&1u64.to_ne_bytes()).expect("delete"));
+    assert!(map.update(&[0; 3], &[0; 4]).is_err(), "a key of the wrong size must not reach the kernel");
+    let counts = Map::create(MapType::PerCpuArray, "c", 4, 8, 1).expect("create");
+    assert_eq!(counts.sum_u64(0).expect("sum"), 0);
+}
+
+/// Sends `len` bytes starting with the packet's length word through `bpf_ringbuf_output`, `times` times.
+fn sender(ring: &Map, len: i32) -> Program {
+    let fd = ring.as_fd().as_raw_fd();
+    let code = [
+        // *(u64 *)(fp - 8 ...) filled with r7 = skb->len, so that every byte sent is initialised
+        insn(0x61, 7, 1, 0, 0),
+        insn(0x7b, 10, 7, -8, 0),
+        insn(0x7b, 10, 7, -16, 0),
+        insn(0x7b, 10, 7, -24, 0),
+        insn(0x18, 1, 1, 0, fd),
+        insn(0, 0, 0, 0, 0),
+        insn(0xbf, 2, 10, 0, 0),
+        insn(0x07, 2, 0, 0, -24),
+        insn(0xb7, 3, 0, 0, len),
+        insn(0xb7, 4, 0, 0, 0),
+        insn(0x85, 0, 0, 0, 130),
+        insn(0x95, 0, 0, 0, 0),
+    ];
+    Program::load(&Load::new("sender", ProgType::SocketFilter, &code)).expect("load")
+}
+
+#[test]
+fn the_ring_gives_every_record_once_round_after_round() {
+    if !may_load() {
+        return;
+    }
+    let size = 4096u32;
+    let mut ring =
+        RingBuf::new(Map::create(MapType::RingBuf, "r", 0, 0, size).expect("create")).expect("map");
+    // 24 and 17 bytes both take 32 with header and padding, so rounds of 640 bytes cross the end of 4096.
+    let long = sender(ring.map(), 24);
+    let odd = sender(ring.map(), 17);
+    let mut seen = 0u64;
+    for round in 0..50u32 {
+        for i in 0..20u32 {
+            let len = 14 + (round * 20 + i) % 1000;
+            let data = vec![0u8; len as usize];
+            let prog = if i % 2 == 0 { &long } else { &odd };
+            let out = prog.test_run(&TestRun { data: &data, ..Default::default() }).expect("run");
+            assert_eq!(out.retval, 0, "the ring has room");
+        }
+        let mut i = 0u32;
+        let done = ring
+            .drain(|record| {
+                assert_eq!(record.len(), if i % 2 == 0 { 24 } else { 17 });
+                let word = u64::from_ne_bytes(record[..8].try_into().expect("8 bytes"));
+                assert_eq!(word, u64::from((round * 20 + i) % 1000), "skb->len, less the Ethernet header");
+                i += 1;
+                seen += 1;
+                ControlFlow::Continue(())
+            })
+            .expect("drain");
+        assert_eq!(done.records, 20);
+        assert_eq!(ring.pending(), 0);
+    }
+    assert_eq!(seen, 1000);
+}
+
+#[test]
+fn a_full_ring_refuses_and_a_reader_that_stops_loses_nothing() {
+    if !may_load() {
+        return;
+    }
+    let mut ring =
+        RingBuf::new(Map::create(MapType::RingBuf, "r", 0, 0, 4096).expect("create")).expect("map");
+    let prog = sender(ring.map(), 24);
+    let mut sent = 0;
+    while prog.test_run(&TestRun { data: &[0; 14], ..Default::default() }).expect("run").retval == 0 {
+        sent += 1;
+        assert!(sent < 1000, "a 4 KiB ring never filled");
+    }
+    let mut first = 0;
+    let done = ring
+        .drain(|_| {
+            first += 1;
+            if first == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })
+        .expect("drain");
+    assert!(done.stopped && done.records == 3);
+    let rest = ring.drain(|_| ControlFlow::Continue(())).expect("drain");
+    assert_eq!(rest.records, sent - 3);
+}
+
+#[test]
+fn a_held_command_has_not_begun_and_then_runs() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let mark = dir.path().join("mark");
+    let mut held = Held::spawn(&format!("echo ran > {}; exit 5", mark.display())).expect("spawn");
+    let exe = std::fs::read_link(format!("/proc/{}/exe", held.pid())).expect("exe");
+    assert_ne!(exe, std::env::current_exe().expect("exe"), "it is the shell already");
+    assert!(!mark.exists() && held.try_wait().expect("wait").is_none());
+    held.release().expect("release");
+    assert_eq!(held.wait().expect("wait").code(), Some(5));
+    assert!(mark.exists());
+}
+
+#[test]
+fn a_held_command_dropped_unreleased_never_runs() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let mark = dir.path().join("mark");
+    let held = Held::spawn(&format!("echo ran > {}", mark.display())).expect("spawn");
+    let proc_dir = format!("/proc/{}", held.pid());
+    drop(held);
+    assert!(!std::path::Path::new(&proc_dir).exists(), "killed and reaped");
+    assert!(!mark.exists());
+}
