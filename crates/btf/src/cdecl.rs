@@ -4,6 +4,7 @@
 //! `[n]` and `(…)` behind, until the type at the far end is reached and set before it all.
 
 use crate::open::Btf;
+use crate::text::clip;
 use crate::types::{Kind, Type, TypeId};
 
 /// Longest spelling; what exceeds it, as only malformed BTF does, is cut off with `…`.
@@ -27,6 +28,10 @@ impl Btf {
     pub fn declare(&self, id: TypeId, name: &str) -> String {
         let mut out = String::new();
         self.spell(&mut out, id, name, &mut MAX_STEPS.clone(), MAX_NESTING);
+        if out.bytes().any(|b| b.is_ascii_control()) {
+            // Names go to the terminal, and BTF may come from anyone.
+            out = out.replace(|c: char| c.is_ascii_control(), "?");
+        }
         out
     }
 
@@ -36,7 +41,7 @@ impl Btf {
     pub fn func_decl(&self, func: TypeId) -> String {
         match self.get(func) {
             Ok(ty) if ty.kind() == Kind::Func => {
-                self.declare(ty.target().unwrap_or_default(), ty.name().unwrap_or("?"))
+                self.declare(ty.target().unwrap_or_default(), ty.name().map_or("?", clip))
             }
             _ => self.type_name(func),
         }
@@ -94,7 +99,7 @@ impl Btf {
                     return qualifiers.finish(out, &[key, or_body(&ty)], &inner);
                 }
                 Kind::Int | Kind::Float | Kind::Typedef | Kind::Datasec | Kind::Unknown => {
-                    return qualifiers.finish(out, &[ty.name().unwrap_or("?")], &inner);
+                    return qualifiers.finish(out, &[ty.name().map_or("?", clip)], &inner);
                 }
             }
             id = target;
@@ -122,7 +127,7 @@ impl Btf {
                 break;
             }
             let mut one = String::new();
-            self.spell(&mut one, param.ty, param.name.unwrap_or_default(), steps, nesting);
+            self.spell(&mut one, param.ty, param.name.map_or("", clip), steps, nesting);
             inner.push_str(&one);
             if *steps == 0 || inner.len() > MAX_LEN {
                 break;
@@ -193,5 +198,5 @@ fn enclose(inner: &mut String, pointer: &mut bool) {
 
 /// The tag of a struct, union or enum, or what stands for the body of one without.
 fn or_body<'a>(ty: &Type<'a>) -> &'a str {
-    ty.name().unwrap_or("{...}")
+    ty.name().map_or("{...}", clip)
 }

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use crate::types::{Kind, TypeId};
+use crate::types::Kind;
 
 /// Why BTF could not be read, or a question about it not be answered.
 #[derive(Debug, thiserror::Error)]
@@ -81,10 +81,4 @@ pub enum Error {
     /// A size or an offset does not fit its field.
     #[error("the size or offset of type {0} is too large")]
     TooLarge(u32),
-}
-
-impl Error {
-    pub(crate) fn malformed(id: TypeId, what: &'static str) -> Error {
-        Error::Malformed { id: id.0, what }
-    }
 }

@@ -75,6 +75,28 @@ impl<'q> Wanted<'q> {
     }
 }
 
+/// The strings a blob's records name: its own at hand, its base's behind them.
+struct Strings<'a> {
+    own: &'a [u8],
+    first: u32,
+    btf: &'a Btf,
+}
+
+impl<'a> Strings<'a> {
+    fn of(btf: &'a Btf) -> Strings<'a> {
+        Strings { own: btf.strings(), first: btf.first_string(), btf }
+    }
+
+    /// Everything from an offset on.
+    #[inline]
+    fn tail(&self, offset: u32) -> Option<&'a [u8]> {
+        match offset.checked_sub(self.first) {
+            Some(at) => self.own.get(at as usize..),
+            None => self.btf.string_tail(offset),
+        }
+    }
+}
+
 /// A bit for each kind.
 fn kind_bit(kind: Kind) -> u32 {
     1 << (kind as u32 & 31)
@@ -120,12 +142,12 @@ impl Btf {
             return;
         }
         for part in self.parts() {
-            let types = part.types();
+            let (types, strings) = (part.types(), Strings::of(part));
             for (entry, number) in part.index().iter().zip(part.first_id()..) {
                 if kinds >> entry.kind_number() & 1 == 0 {
                     continue;
                 }
-                let Some(tail) = u32_at(types, entry.offset()).and_then(|name| part.tail(name)) else {
+                let Some(tail) = u32_at(types, entry.offset()).and_then(|name| strings.tail(name)) else {
                     continue;
                 };
                 for position in names.matches(tail) {
@@ -175,15 +197,6 @@ impl Btf {
         parts
     }
 
-    /// The string section from an offset on; of this blob in the usual case, else of its base.
-    #[inline]
-    fn tail(&self, offset: u32) -> Option<&[u8]> {
-        match offset.checked_sub(self.first_string()) {
-            Some(at) => self.strings().get(at as usize..),
-            None => self.base()?.tail(offset),
-        }
-    }
-
     /// The value of an enumerator of any enum, such as `BPF_FUNC_get_current_task_btf`: a feature the kernel has or has not.
     ///
     /// The low 64 bits of it: an unsigned value beyond `i64::MAX` comes out negative ([`Btf::find_enumerators`] has it exact).
@@ -204,8 +217,9 @@ impl Btf {
             for (id, part, at) in self.of_kind(kind) {
                 let Some(ty) = Type::read(self, id, part.types(), at) else { continue };
                 let (records, step) = ty.enumerator_records();
+                let strings = Strings::of(part);
                 for (i, record) in records.chunks_exact(step).enumerate() {
-                    let Some(tail) = u32_at(record, 0).and_then(|name| part.tail(name)) else { continue };
+                    let Some(tail) = u32_at(record, 0).and_then(|name| strings.tail(name)) else { continue };
                     for position in wanted.matches(tail) {
                         if let Some(slot @ None) = found.get_mut(position) {
                             *slot = ty.enumerators().nth(i).map(|e| (id, e));

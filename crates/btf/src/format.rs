@@ -15,9 +15,7 @@ pub(crate) const HEADER_LEN_LAYOUT: u32 = 32;
 pub(crate) const TYPE_LEN: usize = 12;
 
 /// Bytes that follow `struct btf_type`, by kind: once, and for each of its `vlen` elements.
-///
-/// Indexed by the seven bits of a kind. `None` where the kind is not known.
-pub(crate) fn tail_of(kind: Kind) -> (u32, u32) {
+pub(crate) const fn tail_of(kind: Kind) -> (u8, u8) {
     match kind {
         Kind::Int | Kind::Var | Kind::DeclTag => (4, 0),
         Kind::Array => (12, 0),

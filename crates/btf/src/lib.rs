@@ -54,11 +54,16 @@ mod find;
 mod follow;
 mod format;
 mod open;
+mod render;
+mod shape;
 mod source;
+mod text;
 mod types;
 
 pub use builder::{Builder, Linkage, NewMember};
 pub use error::Error;
 pub use follow::{CharPtr, MemberRef, Param, Proto};
 pub use open::Btf;
+pub use shape::{Bits, EnumNames, Field, Limits, Shape};
+pub use text::{escape_json, escape_text, fast_hex};
 pub use types::{Array, Enumerator, IntEncoding, Kind, Member, ParamRef, SecVar, Type, TypeId};

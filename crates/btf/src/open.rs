@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::error::Error;
-use crate::format::{self, Sections, TYPE_LEN, u32_at};
+use crate::format::{self, Sections, TYPE_LEN};
 use crate::source::{MAX_LEN, Source};
 use crate::types::{Kind, Type, TypeId};
 
@@ -19,9 +19,9 @@ pub(crate) struct Entry(u32);
 impl Entry {
     const SHIFT: u32 = 27;
 
-    fn new(kind: Kind, offset: usize) -> Entry {
+    fn new(tail: Tail, offset: usize) -> Entry {
         debug_assert!(offset as u64 <= MAX_LEN && offset.is_multiple_of(4));
-        Entry(((kind as u32) << Entry::SHIFT) | (offset as u32 / 4))
+        Entry((tail.0 & (u32::MAX << Entry::SHIFT)) | (offset as u32 / 4))
     }
 
     pub(crate) fn kind_number(self) -> u32 {
@@ -174,7 +174,7 @@ impl Btf {
     }
 
     /// Everything in the string section from `offset` on.
-    fn string_tail(&self, offset: u32) -> Option<&[u8]> {
+    pub(crate) fn string_tail(&self, offset: u32) -> Option<&[u8]> {
         let mut owner = self;
         while offset < owner.first_string {
             owner = owner.base.as_deref()?;
@@ -211,51 +211,80 @@ impl Btf {
 ///
 /// `layout` is the section of the same name (7.1): it tells the length of records of kinds this crate does not know.
 fn index(types: &[u8], layout: &[u8], first_id: u32) -> Result<Vec<Entry>, Error> {
-    // By kind: the kind, and the length of what follows the record, once and per element. Kinds are seven bits.
-    let mut tails = [(Kind::Unknown, u32::MAX, 0); 128];
-    for (number, tail) in tails.iter_mut().enumerate() {
-        let kind = Kind::from_number(number as u32);
-        if kind != Kind::Void && kind != Kind::Unknown {
-            let (once, each) = format::tail_of(kind);
-            *tail = (kind, once, each);
-        } else if number != 0
-            && let Some((&[once, each, _, _], _)) =
-                layout.get(number * 4..).and_then(|l| l.split_first_chunk::<4>())
-        {
-            *tail = (Kind::Unknown, once.into(), each.into());
-        }
-    }
-
+    let tails = tails(layout);
     // At most this many records fit. Pages that are not written stay untouched, and go back below.
     let mut index = Vec::with_capacity(types.len() / TYPE_LEN);
-    let mut at = 0_usize;
-    while at < types.len() {
-        let id = TypeId(first_id.saturating_add(index.len() as u32));
-        let Some(info) = u32_at(types, at + 4) else {
-            return Err(Error::malformed(id, "its record is cut off"));
+    let mut rest = types;
+    while let Some((head, _)) = rest.split_first_chunk::<TYPE_LEN>() {
+        let [_, _, _, _, i0, i1, i2, i3, ..] = *head;
+        let info = u32::from_le_bytes([i0, i1, i2, i3]);
+        let tail = tails[format::info_kind(info) as usize & 127];
+        let len = TYPE_LEN + tail.once() + tail.each() * format::info_vlen(info) as usize;
+        let next = rest.get(len..).filter(|_| tail != Tail::NONE);
+        let Some(next) = next else {
+            return Err(refuse(first_id.saturating_add(index.len() as u32), format::info_kind(info), tail));
         };
-        let number = format::info_kind(info);
-        let (kind, once, each) = tails[number as usize & 127];
-        if once == u32::MAX {
-            return Err(match number {
-                0 => Error::malformed(id, "its kind is 0"),
-                kind => Error::UnknownKind { id: id.0, kind },
-            });
-        }
-        // 24 bits by 8 bits, and a little more: fits 64 bits, and the sum too.
-        let next = at + TYPE_LEN + once as usize + each as usize * format::info_vlen(info) as usize;
-        if next > types.len() {
-            return Err(Error::malformed(id, "its record reaches beyond the type section"));
-        }
-        if next & 3 != 0 {
-            return Err(Error::malformed(id, "its record is not made of 32-bit words"));
-        }
-        index.push(Entry::new(kind, at));
-        at = next;
+        index.push(Entry::new(tail, types.len() - rest.len()));
+        rest = next;
+    }
+    if !rest.is_empty() {
+        return Err(refuse(first_id.saturating_add(index.len() as u32), 1, Tail::of(Kind::Int, 0, 0)));
     }
     if u32::try_from(index.len()).ok().and_then(|n| first_id.checked_add(n)).is_none() {
         return Err(Error::Header("it has more types than ids"));
     }
     index.shrink_to_fit();
     Ok(index)
+}
+
+/// What is wrong with the record that begins where the last good one ended.
+#[cold]
+fn refuse(id: u32, kind: u32, tail: Tail) -> Error {
+    let what = match kind {
+        0 => "its kind is 0",
+        kind if tail == Tail::NONE => return Error::UnknownKind { id, kind },
+        _ => "its record reaches beyond the type section",
+    };
+    Error::Malformed { id, what }
+}
+
+/// What follows a record of a kind: bytes once in bits 0-7 and bytes for each element in bits 8-15, as `struct btf_layout` has
+/// them; and the kind in the upper five bits, where [`Entry`] has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Tail(u32);
+
+impl Tail {
+    /// No record of this kind can be read. (Kind 0 is of no record.)
+    const NONE: Tail = Tail(0);
+
+    const fn of(kind: Kind, once: u8, each: u8) -> Tail {
+        Tail(((kind as u32) << Entry::SHIFT) | ((each as u32) << 8) | once as u32)
+    }
+
+    const fn once(self) -> usize {
+        (self.0 & 0xff) as usize
+    }
+
+    const fn each(self) -> usize {
+        (self.0 >> 8 & 0xff) as usize
+    }
+}
+
+/// The tails of all 128 kinds: those known from the format, the others from the layout section.
+fn tails(layout: &[u8]) -> [Tail; 128] {
+    let mut tails = [Tail::NONE; 128];
+    for (number, tail) in tails.iter_mut().enumerate().skip(1) {
+        let kind = Kind::from_number(number as u32);
+        *tail = if kind != Kind::Unknown {
+            let (once, each) = format::tail_of(kind);
+            Tail::of(kind, once, each)
+        } else {
+            match layout.get(number * 4..).and_then(|l| l.split_first_chunk::<4>()) {
+                // The kernel accepts words only, and so the index can count in them.
+                Some((&[once, each, _, _], _)) if (once | each) & 3 == 0 => Tail::of(kind, once, each),
+                _ => Tail::NONE,
+            }
+        }
+    }
+    tails
 }
