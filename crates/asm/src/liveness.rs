@@ -1,0 +1,202 @@
+//! Which registers are alive where.
+//!
+//! Every operation and every jump, in layout order, has a number `n`. It reads at point `4n`, clobbers at `4n + 1` (calls
+//! take r0-r5 away there) and writes at `4n + 2`. A range is a half-open interval of points.
+
+use crate::cfg::Cfg;
+use crate::ir::{Op, Operand, Reg};
+
+/// A set of registers.
+#[derive(Clone, PartialEq, Eq)]
+struct Set(Vec<u64>);
+
+impl Set {
+    fn new(n: u32) -> Set {
+        Set(vec![0; (n as usize).div_ceil(64)])
+    }
+    fn insert(&mut self, r: Reg) {
+        self.0[r.id as usize / 64] |= 1 << (r.id % 64);
+    }
+    fn remove(&mut self, r: Reg) {
+        self.0[r.id as usize / 64] &= !(1 << (r.id % 64));
+    }
+    fn union(&mut self, other: &Set) {
+        for (a, b) in self.0.iter_mut().zip(&other.0) {
+            *a |= b;
+        }
+    }
+    fn iter(&self) -> impl Iterator<Item = u32> {
+        self.0.iter().enumerate().flat_map(|(i, word)| {
+            (0..64).filter(move |bit| word >> bit & 1 != 0).map(move |bit| i as u32 * 64 + bit)
+        })
+    }
+}
+
+/// The points where one register holds a value that is still read.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Range {
+    /// Disjoint, in order.
+    pub parts: Vec<(u32, u32)>,
+    /// How often it is read and written.
+    pub weight: f32,
+    /// Whether it is read at all.
+    pub read: bool,
+}
+
+impl Range {
+    /// Whether it holds a value while something happens at `point`, one of a sorted list.
+    pub(crate) fn covers_any(&self, points: &[u32]) -> bool {
+        self.parts.iter().any(|(start, end)| {
+            let i = points.partition_point(|p| p < start);
+            points.get(i).is_some_and(|p| p < end)
+        })
+    }
+
+    /// Points covered.
+    pub(crate) fn len(&self) -> u32 {
+        self.parts.iter().map(|(s, e)| e - s).sum()
+    }
+}
+
+/// Liveness of a function that has been laid out.
+pub(crate) struct Liveness {
+    /// By register.
+    pub ranges: Vec<Range>,
+    /// The points where calls clobber r0-r5, in order.
+    pub calls: Vec<u32>,
+    /// Registers read on some path from the entry that does not write them, parameters left out.
+    pub unassigned: Vec<u32>,
+}
+
+/// Number 0 is the function's entry, where its parameters are written.
+pub(crate) fn liveness(cfg: &Cfg) -> Liveness {
+    let live_out = live_out(cfg);
+    let mut ranges = vec![Range::default(); cfg.nregs as usize];
+    let mut calls = Vec::new();
+    // Parts are collected backwards, then turned round.
+    let mut n = 1 + cfg.order.iter().map(|b| cfg.blocks[*b].insts.len() as u32 + 1).sum::<u32>();
+    let mut open: Vec<Option<u32>> = vec![None; cfg.nregs as usize];
+    let mut unassigned = Vec::new();
+    for (i, b) in cfg.order.iter().enumerate().rev() {
+        let block = &cfg.blocks[*b];
+        let frequency = block.frequency();
+        n -= 1;
+        for id in live_out[*b].iter() {
+            open[id as usize] = Some(4 * n + 4);
+        }
+        block.term.uses(|r| read(&mut open, &mut ranges, r, 4 * n + 1, frequency));
+        for inst in block.insts.iter().rev() {
+            n -= 1;
+            if let Some(r) = inst.op.def() {
+                let range = &mut ranges[r.id as usize];
+                range.weight += frequency;
+                let end = open[r.id as usize].take().unwrap_or(4 * n + 3);
+                range.parts.push((4 * n + 2, end));
+            }
+            // An operation that is made of two instructions writes its result before it has read `b`.
+            let late = late_read(&inst.op);
+            inst.op.uses(|r| {
+                let end = if late == Some(r) { 4 * n + 3 } else { 4 * n + 1 };
+                read(&mut open, &mut ranges, r, end, frequency);
+            });
+            if matches!(inst.op, Op::Call { .. }) {
+                calls.push(4 * n + 1);
+            }
+        }
+        let start = if i == 0 { 2 } else { 4 * n };
+        for id in 0..cfg.nregs {
+            if let Some(end) = open[id as usize].take() {
+                ranges[id as usize].parts.push((start, end));
+                if i == 0 && !cfg.params.iter().any(|p| p.id == id) {
+                    unassigned.push(id);
+                }
+            }
+        }
+    }
+    for param in &cfg.params {
+        let range = &mut ranges[param.id as usize];
+        range.weight += 1.0;
+        if range.parts.last().is_none_or(|(start, _)| *start != 2) {
+            range.parts.push((2, 3));
+        }
+    }
+    calls.reverse();
+    for range in &mut ranges {
+        range.parts.reverse();
+        merge(&mut range.parts);
+    }
+    Liveness { ranges, calls, unassigned }
+}
+
+fn read(open: &mut [Option<u32>], ranges: &mut [Range], r: Reg, end: u32, frequency: f32) {
+    ranges[r.id as usize].weight += frequency;
+    ranges[r.id as usize].read = true;
+    let slot = &mut open[r.id as usize];
+    if slot.is_none_or(|e| e < end) {
+        *slot = Some(end);
+    }
+}
+
+/// The operand that must not share a register with the result.
+fn late_read(op: &Op) -> Option<Reg> {
+    match *op {
+        Op::Alu { op, dst, a, b: Operand::Reg(b), .. }
+            if !op.commutes() && a != Operand::Reg(dst) && a != Operand::Reg(b) =>
+        {
+            Some(b)
+        }
+        _ => None,
+    }
+}
+
+fn merge(parts: &mut Vec<(u32, u32)>) {
+    let mut out: Vec<(u32, u32)> = Vec::with_capacity(parts.len());
+    for part in parts.drain(..) {
+        match out.last_mut() {
+            Some(last) if part.0 <= last.1 => last.1 = last.1.max(part.1),
+            _ => out.push(part),
+        }
+    }
+    *parts = out;
+}
+
+/// The registers alive at the end of each block.
+fn live_out(cfg: &Cfg) -> Vec<Set> {
+    let n = cfg.nregs;
+    let mut live_in = vec![Set::new(n); cfg.blocks.len()];
+    let mut live_out = vec![Set::new(n); cfg.blocks.len()];
+    // What each block reads before writing, and writes.
+    let mut gens = vec![Set::new(n); cfg.blocks.len()];
+    let mut kills = vec![Set::new(n); cfg.blocks.len()];
+    for b in &cfg.order {
+        let (reads, writes) = (&mut gens[*b], &mut kills[*b]);
+        cfg.blocks[*b].term.uses(|r| reads.insert(r));
+        for inst in cfg.blocks[*b].insts.iter().rev() {
+            if let Some(r) = inst.op.def() {
+                writes.insert(r);
+                reads.remove(r);
+            }
+            inst.op.uses(|r| reads.insert(r));
+        }
+    }
+    let mut changed = true;
+    while changed {
+        changed = false;
+        for b in cfg.order.iter().rev() {
+            let mut out = Set::new(n);
+            for s in cfg.blocks[*b].term.successors() {
+                out.union(&live_in[s]);
+            }
+            let mut into = out.clone();
+            for (i, word) in into.0.iter_mut().enumerate() {
+                *word = *word & !kills[*b].0[i] | gens[*b].0[i];
+            }
+            if into != live_in[*b] {
+                live_in[*b] = into;
+                changed = true;
+            }
+            live_out[*b] = out;
+        }
+    }
+    live_out
+}
