@@ -1,1 +1,303 @@
-fn main() {}
+//! Workloads for tests: each makes known system calls, with known arguments, a known number of times.
+//!
+//! `workloads --help` lists them. Exit status 0 says that every call did what it was expected to.
+
+mod init;
+mod sys;
+
+use std::ffi::CString;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::ExitCode;
+use std::time::Duration;
+
+const HELP: &str = "\
+Make known system calls a known number of times.
+
+Usage: workloads [--pid] [--wait] [--time] WORKLOAD
+
+Workloads:
+  read-zero N SIZE      open /dev/zero, then read(2) SIZE bytes of it N times
+  open-missing N PATH   openat(2) of PATH, which must be missing, N times (ENOENT)
+  connect-loopback N    connect(2) N times to a listener of its own on 127.0.0.1; prints LOCAL PORT of each
+  exec-true N           fork, then execve(2) of /bin/true, N times, one after the other
+  fork N                fork N times; each child exits at once
+  threads N COUNT       N threads, each of which reads 512 bytes of /dev/zero COUNT times
+  bind-used             bind(2) a TCP port that is taken (EADDRINUSE); prints it
+  sleep-ms N            clock_nanosleep for N milliseconds
+
+Options:
+  --pid    print the process number first
+  --wait   start on SIGUSR1, or on a line on stdin
+  --time   print how long the calls took together, in ns of CLOCK_MONOTONIC: opening, forking of threads and
+           printing left out
+
+Exit status: 0 if every call did what it was expected to, 1 if one did not, 2 for a wrong command line.
+";
+
+/// What ended a workload early.
+enum Trouble {
+    /// The command line, or a part of it, makes no sense.
+    Usage(String),
+    /// A call did not do what it was expected to.
+    Unexpected(String),
+}
+
+impl From<io::Error> for Trouble {
+    fn from(error: io::Error) -> Self {
+        Trouble::Unexpected(error.to_string())
+    }
+}
+
+type Outcome<T = ()> = Result<T, Trouble>;
+
+fn main() -> ExitCode {
+    let mut arguments: Vec<String> = std::env::args().collect();
+    if arguments.first().is_some_and(|name| name == "init" || name.ends_with("/init")) {
+        init::run();
+    }
+    arguments.remove(0);
+    match run(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Trouble::Unexpected(words)) => {
+            eprintln!("workloads: {}: {words}", arguments.join(" "));
+            ExitCode::from(1)
+        }
+        Err(Trouble::Usage(words)) => {
+            eprintln!("workloads: {words}; see workloads --help");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// What was asked, but for the numbers of the workload.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Request<'a> {
+    pid: bool,
+    wait: bool,
+    time: bool,
+    help: bool,
+    /// The workload's name and its arguments.
+    words: Vec<&'a str>,
+}
+
+impl<'a> Request<'a> {
+    fn parse(arguments: &'a [String]) -> Outcome<Request<'a>> {
+        let mut request = Request::default();
+        for argument in arguments {
+            match argument.as_str() {
+                "--pid" => request.pid = true,
+                "--wait" => request.wait = true,
+                "--time" => request.time = true,
+                "--help" | "-h" => request.help = true,
+                option if option.starts_with("--") => {
+                    return Err(Trouble::Usage(format!("no option {option}")));
+                }
+                word => request.words.push(word),
+            }
+        }
+        Ok(request)
+    }
+}
+
+/// A workload that is ready: all that is not the calls themselves has been done.
+type Ready = Box<dyn FnOnce() -> Outcome<Done>>;
+
+/// What there is to say afterwards.
+#[derive(Default)]
+struct Done {
+    lines: Vec<String>,
+    /// The time of the calls alone, where the workload knows better than the caller.
+    time: Option<Duration>,
+}
+
+fn run(arguments: &[String]) -> Outcome {
+    let request = Request::parse(arguments)?;
+    if request.help {
+        print!("{HELP}");
+        return Ok(());
+    }
+    let workload = prepare(&request.words)?;
+    let signal = if request.wait { Some(sys::user_signal()?) } else { None };
+    if request.pid {
+        println!("{}", std::process::id());
+        io::stdout().flush()?;
+    }
+    if let Some(signal) = signal {
+        wait_for_start(signal)?;
+    }
+    let start = sys::monotonic();
+    let done = workload()?;
+    let took = done.time.unwrap_or_else(|| sys::monotonic() - start);
+    for line in done.lines {
+        println!("{line}");
+    }
+    if request.time {
+        println!("{}", took.as_nanos());
+    }
+    Ok(io::stdout().flush()?)
+}
+
+fn prepare(words: &[&str]) -> Outcome<Ready> {
+    let number = |text: &str| match text.parse::<u64>() {
+        Ok(number) => Ok(number),
+        Err(error) => Err(Trouble::Usage(format!("{text}: {error}"))),
+    };
+    Ok(match words {
+        ["read-zero", count, size] => {
+            let (count, mut buffer) = (number(count)?, vec![0; number(size)? as usize]);
+            let zero = sys::open("/dev/zero")?;
+            Box::new(move || read_zero(&zero, count, &mut buffer))
+        }
+        ["open-missing", count, path] => {
+            let count = number(count)?;
+            let path = CString::new(*path).map_err(|_| Trouble::Usage("a NUL in PATH".into()))?;
+            Box::new(move || open_missing(count, &path))
+        }
+        ["connect-loopback", count] => {
+            let count = number(count)?;
+            let listener = sys::tcp_socket()?;
+            sys::bind(listener.as_fd(), 0)?;
+            sys::listen(listener.as_fd(), 8)?;
+            let port = sys::own_address(listener.as_fd())?.port();
+            Box::new(move || connect_loopback(count, &listener, port))
+        }
+        ["exec-true", count] => {
+            let (count, path) = (number(count)?, c"/bin/true".to_owned());
+            Box::new(move || {
+                children(count, || {
+                    // Only a failed call comes back.
+                    sys::exec(&path);
+                    127
+                })
+            })
+        }
+        ["fork", count] => {
+            let count = number(count)?;
+            Box::new(move || children(count, || 0))
+        }
+        ["threads", threads, count] => {
+            let (threads, count) = (number(threads)?, number(count)?);
+            Box::new(move || read_in_threads(threads, count))
+        }
+        ["bind-used"] => {
+            let taken = sys::tcp_socket()?;
+            sys::bind(taken.as_fd(), 0)?;
+            let port = sys::own_address(taken.as_fd())?.port();
+            let second = sys::tcp_socket()?;
+            Box::new(move || bind_used(&taken, &second, port))
+        }
+        ["sleep-ms", time] => {
+            let time = Duration::from_millis(number(time)?);
+            Box::new(move || Ok(sys::sleep(time).map(|()| Done::default())?))
+        }
+        [] => return Err(Trouble::Usage("no workload".into())),
+        words => return Err(Trouble::Usage(format!("no such workload: {}", words.join(" ")))),
+    })
+}
+
+/// Until SIGUSR1 or a line on stdin; the end of stdin is neither.
+fn wait_for_start(signal: OwnedFd) -> Outcome {
+    let stdin = io::stdin();
+    let mut stdin_open = true;
+    loop {
+        let fds = [signal.as_fd(), stdin.as_fd()];
+        let ready = sys::poll(&fds[..if stdin_open { 2 } else { 1 }])?;
+        if ready[0] {
+            return Ok(());
+        }
+        if ready.get(1) == Some(&true) {
+            let mut byte = [0];
+            match stdin.lock().read(&mut byte)? {
+                0 => stdin_open = false,
+                _ if byte == *b"\n" => return Ok(()),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// An error unless the call gave what it should.
+fn expect<T>(
+    what: impl FnOnce() -> String,
+    result: io::Result<T>,
+    fine: impl FnOnce(&T) -> bool,
+) -> Outcome<T> {
+    match result {
+        Ok(value) if fine(&value) => Ok(value),
+        Ok(_) => Err(Trouble::Unexpected(format!("{}: not the result expected", what()))),
+        Err(error) => Err(Trouble::Unexpected(format!("{}: {error}", what()))),
+    }
+}
+
+fn read_zero(zero: &OwnedFd, count: u64, buffer: &mut [u8]) -> Outcome<Done> {
+    let size = buffer.len();
+    for _ in 0..count {
+        expect(
+            || format!("read of {size} bytes"),
+            sys::read(zero.as_fd(), buffer),
+            |length| *length == size,
+        )?;
+    }
+    Ok(Done::default())
+}
+
+fn open_missing(count: u64, path: &CString) -> Outcome<Done> {
+    for _ in 0..count {
+        match sys::open_c(path) {
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {}
+            Err(error) => return Err(Trouble::Unexpected(format!("openat: {error}, not ENOENT"))),
+            Ok(_) => return Err(Trouble::Unexpected(format!("{} exists", path.to_string_lossy()))),
+        }
+    }
+    Ok(Done::default())
+}
+
+fn connect_loopback(count: u64, listener: &OwnedFd, port: u16) -> Outcome<Done> {
+    let mut done = Done::default();
+    for _ in 0..count {
+        let socket = sys::tcp_socket()?;
+        expect(|| format!("connect to port {port}"), sys::connect(socket.as_fd(), port), |()| true)?;
+        let _accepted = expect(|| "accept".into(), sys::accept(listener.as_fd()), |_| true)?;
+        done.lines.push(format!("{} {port}", sys::own_address(socket.as_fd())?.port()));
+    }
+    Ok(done)
+}
+
+/// Forks, and waits for, one child after the other; each must exit with 0.
+fn children(count: u64, child: impl Fn() -> i32) -> Outcome<Done> {
+    for _ in 0..count {
+        let pid = expect(|| "fork".into(), sys::fork(&child), |_| true)?;
+        let status = expect(|| format!("wait for {pid}"), sys::wait(pid), |_| true)?;
+        if !status.success() {
+            return Err(Trouble::Unexpected(format!("child {pid}: {status}")));
+        }
+    }
+    Ok(Done::default())
+}
+
+fn read_in_threads(threads: u64, count: u64) -> Outcome<Done> {
+    let start = sys::monotonic();
+    let running: Vec<_> = (0..threads)
+        .map(|_| {
+            std::thread::spawn(move || {
+                let zero = sys::open("/dev/zero")?;
+                read_zero(&zero, count, &mut [0; 512])
+            })
+        })
+        .collect();
+    for thread in running {
+        thread.join().map_err(|_| Trouble::Unexpected("a thread panicked".into()))??;
+    }
+    Ok(Done { lines: Vec::new(), time: Some(sys::monotonic() - start) })
+}
+
+fn bind_used(_taken: &OwnedFd, second: &OwnedFd, port: u16) -> Outcome<Done> {
+    match sys::bind(second.as_fd(), port) {
+        Err(error) if error.raw_os_error() == Some(libc::EADDRINUSE) => {
+            Ok(Done { lines: vec![port.to_string()], time: None })
+        }
+        Err(error) => Err(Trouble::Unexpected(format!("bind: {error}, not EADDRINUSE"))),
+        Ok(()) => Err(Trouble::Unexpected(format!("port {port} was bound twice"))),
+    }
+}

@@ -1,1 +1,71 @@
-fn main() {}
+//! `cargo xtask`: the project's chores. Run `cargo xtask --help`.
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod apt;
+mod cpio;
+mod guest;
+mod initramfs;
+mod kernels;
+mod modules;
+#[allow(dead_code, reason = "the captured output is for the chores to come: test, bench, demo")]
+mod vm;
+mod vm_command;
+mod workspace;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// The project's chores.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", max_term_width = 110)]
+struct Arguments {
+    #[command(subcommand)]
+    chore: Chore,
+}
+
+#[derive(Debug, Subcommand)]
+enum Chore {
+    Vm(vm_command::Arguments),
+}
+
+fn main() -> ExitCode {
+    let result = match Arguments::parse().chore {
+        Chore::Vm(arguments) => vm_command::run(arguments),
+    };
+    match result {
+        Ok(status) => ExitCode::from(status),
+        Err(failure) => failure.report(),
+    }
+}
+
+/// A chore that failed, with the exit status it has for that.
+#[derive(Debug)]
+struct Failure {
+    status: u8,
+    error: anyhow::Error,
+}
+
+impl Failure {
+    /// What is missing and may not be installed is the user's to mend (2); all else is the chore's own status.
+    fn new(status: u8, error: anyhow::Error) -> Self {
+        let status = if error.is::<apt::NeedsRoot>() { 2 } else { status };
+        Failure { status, error }
+    }
+
+    fn report(&self) -> ExitCode {
+        eprintln!("xtask: {:#}", self.error);
+        ExitCode::from(self.status)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        <Arguments as clap::CommandFactory>::command().debug_assert();
+    }
+}
