@@ -221,7 +221,6 @@ fn function<'a>(ir: &'a FuncIr, options: &Options) -> Result<Function<'a>, Error
         return Err(Error::Unassigned { func: ir.name.clone(), reg: *reg });
     }
     simplify(&mut cfg);
-    cfg.layout();
     legalize(&mut cfg, options);
     let place = allocate(&mut cfg)?;
     let frame = frame(&cfg);

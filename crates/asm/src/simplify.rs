@@ -4,10 +4,23 @@
 //! writing has happened ([`crate::Error::Unassigned`] is raised before).
 
 use crate::cfg::{Cfg, Term};
-use crate::ir::{Addr, Alu, Arg, Base, Op, Operand, Order, Reg, Size, SlotInfo, Width};
+use crate::ir::{Addr, Alu, Arg, Base, Cmp, Op, Operand, Order, Reg, Size, SlotInfo, Width};
 
 /// Folds constants and copies into their readers and drops operations whose results are not read.
 pub(crate) fn simplify(cfg: &mut Cfg) {
+    // A branch that is decided leaves fewer writings, and so more known.
+    for _ in 0..3 {
+        let before = cfg.order.len();
+        fold_known(cfg);
+        cfg.layout();
+        drop_dead(cfg);
+        if cfg.order.len() == before {
+            break;
+        }
+    }
+}
+
+fn fold_known(cfg: &mut Cfg) {
     let mut facts = Facts::new(cfg);
     let mut slots = std::mem::take(&mut cfg.slots);
     for b in cfg.order.clone() {
@@ -19,7 +32,6 @@ pub(crate) fn simplify(cfg: &mut Cfg) {
         facts.rewrite_term(&mut block.term);
     }
     cfg.slots = slots;
-    drop_dead(cfg);
 }
 
 #[derive(Clone, Copy)]
@@ -268,7 +280,13 @@ impl Facts {
                         *cmp = cmp.mirror();
                         (*a, *b) = (r, Operand::Reg(*a));
                     }
-                    (Operand::Reg(r), _) => *a = r,
+                    (Operand::Reg(r), full) => {
+                        *a = r;
+                        if full == full_a && *cmp != Cmp::Set {
+                            *term = Term::Jump(if holds(*cmp, *width, 0, 0) { *yes } else { *no });
+                            return;
+                        }
+                    }
                 }
                 *b = self.short_operand(*b, *width);
             }
@@ -360,8 +378,7 @@ fn reorder(v: i64, order: Order, size: Size) -> i64 {
     (low.swap_bytes() >> (64 - size.bits())).cast_signed()
 }
 
-fn holds(cmp: crate::ir::Cmp, width: Width, a: i64, b: i64) -> bool {
-    use crate::ir::Cmp;
+fn holds(cmp: Cmp, width: Width, a: i64, b: i64) -> bool {
     let (a, b) = match width {
         Width::W64 => (a, b),
         Width::W32 => (i64::from(a as i32), i64::from(b as i32)),
