@@ -30,4 +30,4 @@ pub use process::{Held, pid_namespace_is_initial, raise_memlock};
 pub use prog::{AttachType, Load, ProgInfo, ProgType, Program, TestRun, TestRunOutput};
 pub use ringbuf::{Drained, RingBuf};
 pub use signals::{Signal, Signals};
-pub use sys::online_cpus;
+pub use sys::{online_cpus, realtime_offset_ns};

@@ -132,3 +132,25 @@ pub fn online_cpus() -> usize {
     let n = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
     usize::try_from(n).unwrap_or(1).max(1)
 }
+
+/// Wall clock minus CLOCK_MONOTONIC, in ns, now.
+///
+/// Read several times; the pair that was read with the least delay in between counts.
+pub fn realtime_offset_ns() -> Result<i64> {
+    let now = |clock| {
+        let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: writes to a live timespec.
+        match unsafe { libc::clock_gettime(clock, &mut t) } {
+            0 => Ok(t.tv_sec.wrapping_mul(1_000_000_000).wrapping_add(t.tv_nsec)),
+            _ => Err(Error::last("clock_gettime")),
+        }
+    };
+    let mut best = (i64::MAX, 0);
+    for _ in 0..5 {
+        let before = now(libc::CLOCK_MONOTONIC)?;
+        let wall = now(libc::CLOCK_REALTIME)?;
+        let after = now(libc::CLOCK_MONOTONIC)?;
+        best = best.min((after - before, wall - before - (after - before) / 2));
+    }
+    Ok(best.1)
+}

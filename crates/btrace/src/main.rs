@@ -1,1 +1,64 @@
-fn main() {}
+//! btrace: what the kernel really does, call by call.
+#![forbid(unsafe_code)]
+
+mod check;
+mod cli;
+mod clock;
+mod generate;
+mod logging;
+mod output;
+mod render;
+mod run;
+
+use clap::Parser;
+use std::process::ExitCode;
+
+/// Bad input, or a machine that cannot do what was asked; nothing was traced.
+const REFUSED: u8 = 2;
+/// The trace began and something then failed.
+const FAILED: u8 = 1;
+
+fn main() -> ExitCode {
+    let args = cli::Args::parse();
+    logging::init(args.verbose);
+    if let Some(what) = args.generate {
+        return finish(generate::run(what).map_err(Stop::Failed));
+    }
+    finish(trace(&args))
+}
+
+/// One trace, from arguments to summary.
+fn trace(args: &cli::Args) -> Result<(), Stop> {
+    let request = args.request().map_err(Stop::Refused)?;
+    check::pids(&request.filter.tgids).map_err(Stop::Refused)?;
+    let running = run::Running::start(args, request).map_err(Stop::Refused)?;
+    running.follow().map_err(Stop::Failed)
+}
+
+/// How a run can end early.
+enum Stop {
+    Refused(anyhow::Error),
+    Failed(anyhow::Error),
+}
+
+fn finish(result: Result<(), Stop>) -> ExitCode {
+    let (error, status) = match result {
+        Ok(()) => return ExitCode::SUCCESS,
+        Err(Stop::Refused(error)) => (error, REFUSED),
+        Err(Stop::Failed(error)) => (error, FAILED),
+    };
+    logging::say(format_args!("btrace: {}", one_line(&error)));
+    ExitCode::from(status)
+}
+
+/// An error with its causes, each once: some name their cause in their own words already.
+fn one_line(error: &anyhow::Error) -> String {
+    let mut line = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !line.contains(&cause) {
+            line.push_str(": ");
+            line.push_str(&cause);
+        }
+    }
+    line
+}

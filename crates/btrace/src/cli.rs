@@ -1,0 +1,169 @@
+//! The command line, and the request it amounts to.
+
+use anyhow::{Context, bail};
+use clap::{Parser, ValueEnum};
+use std::path::PathBuf;
+use trace::{Filter, Mode, Pattern, Request, TargetKind, TargetSpec, split_list};
+
+/// Show what the kernel really does: every call of a kernel function or tracepoint, with typed arguments, return
+/// value, who called and how long it took.
+#[derive(Debug, Parser)]
+#[command(
+    name = "btrace",
+    version,
+    after_help = "Examples:\n  \
+        btrace -k vfs_read -c 'dd if=/dev/zero of=/dev/null bs=512 count=10'\n  \
+        btrace -k 'tcp_{connect,close}' --filter-pid 1234\n  \
+        btrace -t sched_process_exec --json -o execs.json\n\n\
+        Exit status: 0 when the trace ended as asked (Ctrl-C included), 1 when it failed on the way,\n\
+        2 when it could not begin: bad input, or a kernel that does not allow it."
+)]
+pub struct Args {
+    /// Kernel functions to trace: names or globs (*, ?, [...], {a,b}), separated by commas
+    #[arg(short = 'k', long = "kfunc", value_name = "NAME|GLOB")]
+    pub kfunc: Vec<String>,
+
+    /// Tracepoints to trace: names or globs, separated by commas
+    #[arg(short = 't', long = "tracepoint", value_name = "NAME|GLOB")]
+    pub tracepoint: Vec<String>,
+
+    /// When a function's event is taken: entry (arguments), or exit (arguments, return value, duration)
+    #[arg(short, long, value_enum, default_value_t = ModeArg::Exit, value_name = "MODE")]
+    pub mode: ModeArg,
+
+    /// Only this process (repeatable)
+    #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..=i64::from(i32::MAX)))]
+    pub filter_pid: Vec<u32>,
+
+    /// Run CMD through sh -c and trace only it and its children, from their first instruction to its end
+    #[arg(short = 'c', long = "command", value_name = "CMD")]
+    pub command: Option<String>,
+
+    /// End after this many printed events
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub limit_events: Option<u64>,
+
+    /// Print each event as one JSON object on a line of its own
+    #[arg(long)]
+    pub json: bool,
+
+    /// Write events to FILE instead of the standard output
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+
+    /// Size of the ring buffer: bytes, or with K, M or G; rounded up to a power of two
+    #[arg(long, value_name = "SIZE", default_value = "8M", value_parser = buffer_size)]
+    pub buffer_size: u32,
+
+    /// Say more on stderr; twice: the generated programs too
+    #[arg(short, long, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+
+    /// Print a shell completion script or the manual page, for packagers
+    #[arg(long, value_enum, hide = true, value_name = "WHAT")]
+    pub generate: Option<Generate>,
+}
+
+/// `--mode`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ModeArg {
+    /// At the start of the function
+    Entry,
+    /// At its return
+    Exit,
+}
+
+/// `--generate`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Generate {
+    /// Completion for bash
+    Bash,
+    /// Completion for zsh
+    Zsh,
+    /// Completion for fish
+    Fish,
+    /// Manual page, section 8
+    Man,
+}
+
+/// Most bytes read of a text, terminator included.
+const STRING_SIZE: u32 = 64;
+
+/// Smallest and largest ring: a page of the largest size kernels use, and what fits the map's 32-bit size.
+const RING_SIZES: std::ops::RangeInclusive<u64> = (64 << 10)..=(1 << 31);
+
+/// Reads `4096`, `512K`, `8M`, `1G`.
+fn buffer_size(text: &str) -> Result<u32, String> {
+    let (digits, unit) = match text.char_indices().last() {
+        Some((at, 'k' | 'K')) => (text.get(..at), 1u64 << 10),
+        Some((at, 'm' | 'M')) => (text.get(..at), 1 << 20),
+        Some((at, 'g' | 'G')) => (text.get(..at), 1 << 30),
+        _ => (Some(text), 1),
+    };
+    let size = digits
+        .and_then(|d| d.parse::<u64>().ok())
+        .and_then(|n| n.checked_mul(unit))
+        .and_then(u64::checked_next_power_of_two)
+        .ok_or("not a size; 512K, 8M and 1G are sizes")?;
+    let size = size.max(*RING_SIZES.start());
+    if !RING_SIZES.contains(&size) {
+        return Err("at most 2G".into());
+    }
+    u32::try_from(size).map_err(|e| e.to_string())
+}
+
+impl Args {
+    /// The request, its patterns read.
+    pub fn request(&self) -> anyhow::Result<Request> {
+        let mut targets = Vec::new();
+        for (kind, lists, flag) in
+            [(TargetKind::Function, &self.kfunc, "-k"), (TargetKind::Tracepoint, &self.tracepoint, "-t")]
+        {
+            for name in lists.iter().flat_map(|list| split_list(list)) {
+                let pattern = Pattern::new(name).with_context(|| flag.to_string())?;
+                targets.push(TargetSpec { kind, pattern });
+            }
+        }
+        if targets.is_empty() {
+            bail!("nothing to trace: name a function with -k or a tracepoint with -t (btrace --help)");
+        }
+        let mode = match self.mode {
+            ModeArg::Entry => Mode::Entry,
+            ModeArg::Exit => Mode::Exit,
+        };
+        let filter =
+            Filter { tgids: self.filter_pid.clone(), not_tgid: None, followed: self.command.is_some() };
+        Ok(Request { targets, mode, filter, string_size: STRING_SIZE, ring_size: self.buffer_size })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn sizes() {
+        assert_eq!(buffer_size("8M"), Ok(8 << 20));
+        assert_eq!(buffer_size("100000"), Ok(131072));
+        assert_eq!(buffer_size("1"), Ok(64 << 10));
+        for bad in ["", "x", "M", "-1", "4G", "99999999999999999999", "8é", "1.5M"] {
+            assert!(buffer_size(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn lists_and_repeats_add_up() {
+        let args = Args::parse_from(["btrace", "-k", "a,b_{c,d}", "-k", "e", "-t", "f"]);
+        let request = args.request().expect("request");
+        let names: Vec<&str> = request.targets.iter().map(|t| t.pattern.as_str()).collect();
+        assert_eq!(names, ["a", "b_{c,d}", "e", "f"]);
+        assert!(Args::parse_from(["btrace"]).request().is_err());
+        assert!(Args::parse_from(["btrace", "-k", "a,,b"]).request().is_err());
+    }
+}

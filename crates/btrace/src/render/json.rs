@@ -1,0 +1,137 @@
+//! One JSON object a line. The fields are described in docs/json.md; they are stable.
+
+use super::{decimal, fault};
+use crate::clock::Clock;
+use trace::{Event, Note, Probe, Text, Value};
+
+/// Renders events as JSON lines.
+pub struct Json {
+    probes: Vec<Fixed>,
+    clock: Clock,
+}
+
+/// What every event of a probe has in common.
+struct Fixed {
+    head: Vec<u8>,
+    args: Vec<Vec<u8>>,
+    retval: Vec<u8>,
+}
+
+/// A string as JSON, quotes included.
+fn string(text: &str) -> String {
+    let mut out = Vec::with_capacity(text.len() + 2);
+    quoted(text.as_bytes(), &mut out);
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+fn quoted(bytes: &[u8], out: &mut Vec<u8>) {
+    out.push(b'"');
+    btf::escape_json(bytes, out);
+    out.push(b'"');
+}
+
+impl Json {
+    /// Prepares for the events of these probes.
+    pub fn new(probes: &[Probe], clock: Clock) -> Json {
+        let fixed = |probe: &Probe| {
+            let args = probe.layout.args.iter().enumerate().map(|(index, arg)| {
+                let comma = if index > 0 { "," } else { "" };
+                let (name, ty) = (string(&arg.name), string(&arg.type_name));
+                format!("{comma}{{\"name\":{name},\"type\":{ty},\"value\":").into_bytes()
+            });
+            let retval = probe.layout.ret.as_ref().map_or(String::new(), |r| {
+                format!(",\"retval\":{{\"type\":{},\"value\":", string(&r.type_name))
+            });
+            let (name, method) = (string(&probe.target.name), string(probe.method.name()));
+            Fixed {
+                head: format!("{{\"target\":{name},\"method\":{method},\"time\":\"").into_bytes(),
+                args: args.collect(),
+                retval: retval.into_bytes(),
+            }
+        };
+        Json { probes: probes.iter().map(fixed).collect(), clock }
+    }
+
+    /// Appends one event, newline included.
+    pub fn event(&mut self, event: &Event<'_>, out: &mut Vec<u8>) {
+        let Some(fixed) = self.probes.get(event.index()) else { return };
+        out.extend_from_slice(&fixed.head);
+        self.clock.utc(event.time_ns(), out);
+        out.extend_from_slice(b"\",\"time_ns\":");
+        decimal(event.time_ns(), out);
+        out.extend_from_slice(b",\"cpu\":");
+        decimal(event.cpu(), out);
+        out.extend_from_slice(b",\"pid\":");
+        decimal(event.tgid(), out);
+        out.extend_from_slice(b",\"tid\":");
+        decimal(event.tid(), out);
+        out.extend_from_slice(b",\"comm\":");
+        quoted(event.comm(), out);
+        if event.probe.layout.entry_time.is_some() {
+            out.extend_from_slice(b",\"duration_ns\":");
+            match event.duration_ns() {
+                Some(ns) => decimal(ns, out),
+                None => out.extend_from_slice(b"null"),
+            }
+        }
+        out.extend_from_slice(b",\"args\":[");
+        for (arg, prefix) in event.args().zip(&fixed.args) {
+            out.extend_from_slice(prefix);
+            value(&arg, out);
+        }
+        out.push(b']');
+        if let Some(retval) = event.retval() {
+            out.extend_from_slice(&fixed.retval);
+            value(&retval, out);
+        }
+        out.extend_from_slice(b"}\n");
+    }
+}
+
+/// The rest of a value's object, from the value on.
+fn value(value: &Value<'_>, out: &mut Vec<u8>) {
+    value.field.shape.json(value.bytes, out);
+    let null = value.bytes.iter().all(|b| *b == 0);
+    if let Some(text) = value.text().filter(|t| !null && *t != Text::NotRead) {
+        out.extend_from_slice(b",\"text\":");
+        text_value(text, out);
+    }
+    let mut open = false;
+    for (label, note) in value.notes().filter(|_| !null) {
+        out.extend_from_slice(if open { b"," } else { b",\"pointee\":{" });
+        open = true;
+        quoted(label.as_bytes(), out);
+        out.push(b':');
+        match note {
+            Note::Text(text) => text_value(text, out),
+            Note::Value { shape, bytes } => shape.json(bytes, out),
+            Note::Fault(error) => error_value(error, out),
+        }
+    }
+    if open {
+        out.push(b'}');
+    }
+    out.push(b'}');
+}
+
+/// A string; one that was cut ends in `…` as in the text; one that could not be read is `{"error":"EFAULT"}`.
+fn text_value(text: Text<'_>, out: &mut Vec<u8>) {
+    match text {
+        Text::Read { bytes, cut } => {
+            out.push(b'"');
+            btf::escape_json(bytes, out);
+            if cut {
+                out.extend_from_slice("…".as_bytes());
+            }
+            out.push(b'"');
+        }
+        Text::Fault(error) => error_value(error, out),
+        Text::NotRead => out.extend_from_slice(b"null"),
+    }
+}
+
+fn error_value(error: i32, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"{\"error\":");
+    quoted(fault(error).as_bytes(), out);
+    out.push(b'}');
+}

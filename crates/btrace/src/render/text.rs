@@ -1,0 +1,128 @@
+//! `name args=((type)name=value, …) retval=(type)value cpu=N process=(tgid:comm) duration=… time=…`
+
+use super::{decimal, fault};
+use crate::clock::{self, Clock};
+use trace::{Event, Note, Probe, Text, Value};
+
+/// Renders events as lines for people.
+pub struct TextLines {
+    probes: Vec<Fixed>,
+    clock: Clock,
+}
+
+/// What every event of a probe has in common.
+struct Fixed {
+    head: Vec<u8>,
+    args: Vec<Vec<u8>>,
+    retval: Vec<u8>,
+}
+
+impl TextLines {
+    /// Prepares for the events of these probes.
+    pub fn new(probes: &[Probe], clock: Clock) -> TextLines {
+        let fixed = |probe: &Probe| {
+            let args = probe.layout.args.iter().enumerate().map(|(index, arg)| {
+                let comma = if index > 0 { ", " } else { "" };
+                format!("{comma}({}){}=", arg.type_name, arg.name).into_bytes()
+            });
+            let retval =
+                probe.layout.ret.as_ref().map_or(String::new(), |r| format!(" retval=({})", r.type_name));
+            Fixed {
+                head: format!("{} args=(", probe.target.name).into_bytes(),
+                args: args.collect(),
+                retval: retval.into_bytes(),
+            }
+        };
+        TextLines { probes: probes.iter().map(fixed).collect(), clock }
+    }
+
+    /// Appends one event, newline included.
+    pub fn event(&mut self, event: &Event<'_>, out: &mut Vec<u8>) {
+        let Some(fixed) = self.probes.get(event.index()) else { return };
+        out.extend_from_slice(&fixed.head);
+        for (arg, prefix) in event.args().zip(&fixed.args) {
+            out.extend_from_slice(prefix);
+            value(&arg, out);
+        }
+        out.push(b')');
+        if let Some(retval) = event.retval() {
+            out.extend_from_slice(&fixed.retval);
+            value(&retval, out);
+        }
+        out.extend_from_slice(b" cpu=");
+        decimal(event.cpu(), out);
+        out.extend_from_slice(b" process=(");
+        decimal(event.tgid(), out);
+        out.push(b':');
+        comm(event.comm(), out);
+        out.push(b')');
+        if event.tid() != event.tgid() {
+            out.extend_from_slice(b" tid=");
+            decimal(event.tid(), out);
+        }
+        if event.probe.layout.entry_time.is_some() {
+            out.extend_from_slice(b" duration=");
+            match event.duration_ns() {
+                Some(ns) => clock::duration(ns, out),
+                None => out.push(b'?'),
+            }
+        }
+        out.extend_from_slice(b" time=");
+        self.clock.local(event.time_ns(), out);
+        out.push(b'\n');
+    }
+}
+
+/// A thread's name; anything that could harm a terminal or break the line is escaped.
+fn comm(comm: &[u8], out: &mut Vec<u8>) {
+    if comm.iter().all(|b| b.is_ascii_graphic() || *b == b' ') {
+        out.extend_from_slice(comm);
+    } else {
+        btf::escape_text(comm, out);
+    }
+}
+
+fn value(value: &Value<'_>, out: &mut Vec<u8>) {
+    value.field.shape.text(value.bytes, out);
+    let null = value.bytes.iter().all(|b| *b == 0);
+    if let Some(text) = value.text().filter(|_| !null) {
+        match text {
+            Text::NotRead => {}
+            text => {
+                out.push(b'(');
+                quoted(text, out);
+                out.push(b')');
+            }
+        }
+    }
+    let mut open = false;
+    for (label, note) in value.notes().filter(|_| !null) {
+        out.extend_from_slice(if open { b", " } else { b"{" });
+        open = true;
+        out.extend_from_slice(label.as_bytes());
+        out.push(b'=');
+        match note {
+            Note::Text(text) => quoted(text, out),
+            Note::Value { shape, bytes } => shape.text(bytes, out),
+            Note::Fault(error) => out.extend_from_slice(fault(error).as_bytes()),
+        }
+    }
+    if open {
+        out.push(b'}');
+    }
+}
+
+fn quoted(text: Text<'_>, out: &mut Vec<u8>) {
+    match text {
+        Text::Read { bytes, cut } => {
+            out.push(b'"');
+            btf::escape_text(bytes, out);
+            out.push(b'"');
+            if cut {
+                out.extend_from_slice("…".as_bytes());
+            }
+        }
+        Text::Fault(error) => out.extend_from_slice(fault(error).as_bytes()),
+        Text::NotRead => out.push(b'?'),
+    }
+}

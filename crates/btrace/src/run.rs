@@ -1,0 +1,274 @@
+//! A trace from its start to its summary.
+
+use crate::cli::Args;
+use crate::clock::Clock;
+use crate::logging::say;
+use crate::output::{Flow, Output};
+use crate::render::Renderer;
+use bpf::{Held, Signal, Signals};
+use std::ops::ControlFlow;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+use trace::{Kernel, Losses, Plan, Request, Session};
+
+/// After a batch the reader rests this long, so that it is not woken for every event: the first event of a burst is
+/// on screen at once, the next ones at most this much later.
+const REST: Duration = Duration::from_millis(2);
+
+/// Events handled before signals, the command and the losses are looked at again.
+const BATCH: usize = 8192;
+
+/// Losses are said at most this often while the trace runs.
+const SAY_LOSSES: Duration = Duration::from_secs(1);
+
+/// Tries, a millisecond each, to get at records still being written when everything is detached.
+const LAST_TRIES: usize = 100;
+
+/// Everything attached, the command let go.
+pub struct Running {
+    session: Session,
+    renderer: Renderer,
+    output: Output,
+    signals: Signals,
+    command: Option<Held>,
+    limit: Option<u64>,
+    printed: u64,
+    said: Losses,
+    said_at: Instant,
+}
+
+/// Why a trace ended.
+enum End {
+    Command,
+    Limit,
+    Signal(Signal),
+    OutputClosed,
+    OutputFailed(anyhow::Error),
+}
+
+impl Running {
+    /// Plans, attaches, and lets the command run. An error here means that nothing was traced.
+    pub fn start(args: &Args, mut request: Request) -> anyhow::Result<Running> {
+        let signals = Signals::block()?;
+        let own = trace::own_tgid()?;
+        request.filter.not_tgid = Some(own);
+        let kernel = Kernel::running()?;
+        let plan = Plan::new(&kernel, &request)?;
+        // The types are needed no longer; their memory is better used for events.
+        drop(kernel);
+        for (target, reason) in &plan.refused {
+            log::warn!("{target}: not traced: {reason}");
+        }
+        let output = Output::open(args.output.as_deref())?;
+        let mut session = Session::start(&plan, own)?;
+        // Started after the tracker is attached, so that its fork is seen; held, so that nothing of it is missed.
+        let command = args.command.as_deref().map(Held::spawn).transpose()?;
+        session.attach(&plan)?;
+        for failed in &session.failed {
+            log::warn!("{}: not traced: {}", failed.target, failed.reason);
+        }
+        let clock = Clock::new()?;
+        let targets = match session.attached() {
+            1 => "1 target".to_string(),
+            n => format!("{n} targets"),
+        };
+        say(format_args!("{} btrace is running.. ({targets})", clock.now()));
+        let renderer = Renderer::new(args.json, &plan.probes, clock);
+        if let Some(command) = &command {
+            command.release()?;
+        }
+        Ok(Running {
+            session,
+            renderer,
+            output,
+            signals,
+            command,
+            limit: args.limit_events,
+            printed: 0,
+            said: Losses::default(),
+            said_at: Instant::now(),
+        })
+    }
+
+    /// Prints events until something ends the trace, then what was still in the buffer, then the summary.
+    pub fn follow(mut self) -> anyhow::Result<()> {
+        let mut end = self.until_end()?;
+        self.session.detach();
+        if matches!(end, End::Command | End::Signal(_)) {
+            end = self.rest()?.unwrap_or(end);
+        }
+        self.summary()?;
+        match end {
+            End::OutputFailed(error) => Err(error),
+            End::Limit => self.see_off(),
+            End::Signal(signal) => {
+                log::debug!("ended by {signal:?}");
+                if let Some(command) = &self.command {
+                    command.terminate();
+                }
+                Ok(())
+            }
+            End::Command => self.see_off(),
+            End::OutputClosed => Ok(()),
+        }
+    }
+
+    fn until_end(&mut self) -> anyhow::Result<End> {
+        loop {
+            let (got, end) = self.batch()?;
+            if let Some(end) = end {
+                return Ok(end);
+            }
+            if let Some(end) = self.pause(got)? {
+                return Ok(end);
+            }
+            self.say_losses()?;
+        }
+    }
+
+    /// Prints at most [`BATCH`] of the events that are there.
+    fn batch(&mut self) -> anyhow::Result<(usize, Option<End>)> {
+        let Running { session, renderer, output, limit, printed, .. } = self;
+        let mut end = None;
+        let mut batch = 0;
+        let got = session.drain(|event| {
+            renderer.event(event, &mut output.buffer);
+            *printed += 1;
+            batch += 1;
+            if limit.is_some_and(|limit| *printed >= limit) {
+                end = Some(End::Limit);
+            } else if let Some(closed) = closed(output.flush_if_large()) {
+                end = Some(closed);
+            }
+            if end.is_some() || batch >= BATCH { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        let flushed = closed(output.flush());
+        Ok((got, end.filter(|e| !matches!(e, End::Limit)).or(flushed).or(self.limit_reached())))
+    }
+
+    fn limit_reached(&self) -> Option<End> {
+        self.limit.is_some_and(|limit| self.printed >= limit).then_some(End::Limit)
+    }
+
+    /// Waits for events, or rests after some; says if a signal or the command's end came.
+    fn pause(&mut self, got: usize) -> anyhow::Result<Option<End>> {
+        let mut fds = vec![self.signals.as_fd()];
+        fds.extend(self.command.as_ref().map(AsFd::as_fd));
+        let timeout = match got {
+            0 => {
+                fds.push(self.session.as_fd());
+                SAY_LOSSES
+            }
+            n if n < BATCH => REST,
+            // There is more: a look only.
+            _ => Duration::ZERO,
+        };
+        let ready = bpf::wait_readable(&fds, Some(timeout))?;
+        if ready.first() == Some(&true)
+            && let Some(signal) = self.signals.next()?
+        {
+            return Ok(Some(End::Signal(signal)));
+        }
+        Ok((self.command.is_some() && ready.get(1) == Some(&true)).then_some(End::Command))
+    }
+
+    /// Prints what is still in the ring once everything is detached.
+    fn rest(&mut self) -> anyhow::Result<Option<End>> {
+        for _ in 0..LAST_TRIES {
+            loop {
+                let (got, end) = self.batch()?;
+                if end.is_some() {
+                    return Ok(end);
+                }
+                if got == 0 {
+                    break;
+                }
+            }
+            if self.session.is_drained() {
+                return Ok(None);
+            }
+            // A program on another CPU has reserved its record and is still filling it.
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        log::warn!("a record in the ring buffer was never finished; what follows it is not printed");
+        Ok(None)
+    }
+
+    fn say_losses(&mut self) -> anyhow::Result<()> {
+        if self.said_at.elapsed() < SAY_LOSSES {
+            return Ok(());
+        }
+        self.said_at = Instant::now();
+        let lost = self.session.losses()?.lost;
+        if lost > self.said.lost {
+            say(format_args!("btrace: {} events lost: the ring buffer was full", lost - self.said.lost));
+            self.said.lost = lost;
+        }
+        Ok(())
+    }
+
+    fn summary(&self) -> anyhow::Result<()> {
+        let losses = self.session.losses()?;
+        let mut line = format!("btrace: {} printed, {} lost", count(self.printed, "event"), losses.lost);
+        if losses.lost > 0 {
+            line += " (a larger --buffer-size or a narrower filter loses fewer)";
+        }
+        if losses.missed > 0 {
+            line += &format!(
+                ", {} not seen: the probe was running on that CPU already",
+                count(losses.missed, "call")
+            );
+        }
+        if losses.untimed > 0 {
+            line +=
+                &format!(", {} without a duration: too many calls under way", count(losses.untimed, "call"));
+        }
+        if losses.unfollowed > 0 {
+            line += &format!(
+                ", {} of the command not followed: too many at once",
+                count(losses.unfollowed, "task")
+            );
+        }
+        say(format_args!("{line}"));
+        Ok(())
+    }
+
+    /// Waits for the command, and says how it ended if that was no success.
+    ///
+    /// After --limit-events it may still run. It is not ours to kill, so it is waited for, as a shell would.
+    fn see_off(&mut self) -> anyhow::Result<()> {
+        let Some(command) = &mut self.command else { return Ok(()) };
+        if command.try_wait()?.is_none() {
+            say(format_args!("btrace: detached; waiting for the command to end (Ctrl-C ends it)"));
+            loop {
+                let ready = bpf::wait_readable(&[self.signals.as_fd(), command.as_fd()], None)?;
+                if ready.first() == Some(&true) && self.signals.next()?.is_some() {
+                    command.terminate();
+                    return Ok(());
+                }
+                if command.try_wait()?.is_some() {
+                    break;
+                }
+            }
+        }
+        let status = command.wait()?;
+        if !status.success() {
+            say(format_args!("btrace: the command ended with {status}"));
+        }
+        Ok(())
+    }
+}
+
+/// What a write tells of the end, if anything.
+fn closed(written: anyhow::Result<Flow>) -> Option<End> {
+    match written {
+        Ok(Flow::Open) => None,
+        Ok(Flow::Closed) => Some(End::OutputClosed),
+        Err(error) => Some(End::OutputFailed(error)),
+    }
+}
+
+/// `1 event`, `2 events`.
+fn count(n: u64, what: &str) -> String {
+    if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
+}

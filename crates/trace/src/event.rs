@@ -1,0 +1,173 @@
+//! Events: a record's bytes seen through its probe's layout, nothing copied.
+
+use crate::layout::{Argument, NOT_READ, NoteField, NoteKind, StringField, header};
+use crate::plan::Probe;
+use btf::Shape;
+
+/// One event. Lives as long as the record is lent.
+#[derive(Clone, Copy, Debug)]
+pub struct Event<'a> {
+    /// Whose event it is.
+    pub probe: &'a Probe,
+    index: usize,
+    record: &'a [u8],
+}
+
+/// A text that an argument points to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Text<'a> {
+    /// Its bytes, without terminator; `cut`: there was more.
+    Read {
+        /// The bytes.
+        bytes: &'a [u8],
+        /// Whether the text goes on.
+        cut: bool,
+    },
+    /// Reading failed with this (negative) error.
+    Fault(i32),
+    /// Not read: a buffer in user memory.
+    NotRead,
+}
+
+/// One argument or return value with its bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Value<'a> {
+    /// What it is.
+    pub field: &'a Argument,
+    /// Its bytes: `field.size` of them.
+    pub bytes: &'a [u8],
+    record: &'a [u8],
+}
+
+/// What is shown of the object behind a pointer.
+#[derive(Clone, Copy, Debug)]
+pub enum Note<'a> {
+    /// A text.
+    Text(Text<'a>),
+    /// A member's value.
+    Value {
+        /// How it reads.
+        shape: &'a Shape,
+        /// Its bytes.
+        bytes: &'a [u8],
+    },
+    /// The member could not be read: this (negative) error.
+    Fault(i32),
+}
+
+fn bytes(record: &[u8], at: u32, len: u32) -> Option<&[u8]> {
+    let at = at as usize;
+    record.get(at..at.checked_add(len as usize)?)
+}
+
+fn u32_at(record: &[u8], at: u32) -> u32 {
+    bytes(record, at, 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_ne_bytes)
+}
+
+fn u64_at(record: &[u8], at: u32) -> u64 {
+    bytes(record, at, 8).and_then(|b| b.try_into().ok()).map_or(0, u64::from_ne_bytes)
+}
+
+impl<'a> Event<'a> {
+    /// Decodes a record. `None` when it is no record of these probes: too short for its layout, or of a probe that
+    /// there is not.
+    pub fn new(probes: &'a [Probe], record: &'a [u8]) -> Option<Event<'a>> {
+        let index = u32::from_ne_bytes(bytes(record, header::PROBE, 4)?.try_into().ok()?) as usize;
+        let probe = probes.get(index)?;
+        (record.len() >= probe.layout.size as usize).then_some(Event { probe, index, record })
+    }
+
+    /// The probe's index in the plan.
+    pub fn index(&self) -> usize {
+        self.index
+    }
+
+    /// Kernel time in ns (CLOCK_MONOTONIC).
+    pub fn time_ns(&self) -> u64 {
+        u64_at(self.record, header::TIME)
+    }
+
+    /// CPU it happened on.
+    pub fn cpu(&self) -> u32 {
+        u32_at(self.record, header::CPU)
+    }
+
+    /// Thread id.
+    pub fn tid(&self) -> u32 {
+        u32_at(self.record, header::TID)
+    }
+
+    /// Process (thread group) id.
+    pub fn tgid(&self) -> u32 {
+        u32_at(self.record, header::TGID)
+    }
+
+    /// Name of the thread, up to its terminator.
+    pub fn comm(&self) -> &'a [u8] {
+        until_nul(bytes(self.record, header::COMM, header::COMM_SIZE).unwrap_or_default())
+    }
+
+    /// At exits, ns since the entry; `None` when the entry was not seen, or for events that are no exits.
+    pub fn duration_ns(&self) -> Option<u64> {
+        let start = u64_at(self.record, self.probe.layout.entry_time?);
+        (start != 0).then(|| self.time_ns().saturating_sub(start))
+    }
+
+    /// Arguments in order.
+    pub fn args(&self) -> impl Iterator<Item = Value<'a>> + use<'a> {
+        let record = self.record;
+        self.probe.layout.args.iter().map(move |field| Value::new(field, record))
+    }
+
+    /// Return value, if captured.
+    pub fn retval(&self) -> Option<Value<'a>> {
+        self.probe.layout.ret.as_ref().map(|field| Value::new(field, self.record))
+    }
+}
+
+impl<'a> Value<'a> {
+    fn new(field: &'a Argument, record: &'a [u8]) -> Value<'a> {
+        Value { field, bytes: bytes(record, field.offset, field.size).unwrap_or_default(), record }
+    }
+
+    /// The text it points to, for pointers to characters.
+    pub fn text(&self) -> Option<Text<'a>> {
+        self.field.string.map(|field| text(self.record, field))
+    }
+
+    /// What is shown of the object it points to.
+    pub fn notes(&self) -> impl Iterator<Item = (&'static str, Note<'a>)> + use<'a> {
+        let record = self.record;
+        self.field.notes.iter().map(move |note| (note.label, note_of(record, note)))
+    }
+}
+
+fn until_nul(text: &[u8]) -> &[u8] {
+    text.iter().position(|b| *b == 0).and_then(|end| text.get(..end)).unwrap_or(text)
+}
+
+fn text(record: &[u8], field: StringField) -> Text<'_> {
+    let length = u32_at(record, field.offset) as i32;
+    if length == NOT_READ {
+        return Text::NotRead;
+    }
+    let Ok(length) = u32::try_from(length) else { return Text::Fault(length) };
+    // The helpers answer with the room's size both when the text just fits and when it was cut. So the last character
+    // of a full room is never shown, and the mark for "goes on" always tells the truth.
+    let cut = length >= field.size;
+    let shown = if cut { field.size.saturating_sub(2) } else { length.saturating_sub(1) };
+    Text::Read { bytes: until_nul(bytes(record, field.offset + 4, shown).unwrap_or_default()), cut }
+}
+
+fn note_of<'a>(record: &'a [u8], note: &'a NoteField) -> Note<'a> {
+    match &note.kind {
+        NoteKind::Text(field) => Note::Text(text(record, *field)),
+        NoteKind::Value { offset, size, shape } => {
+            let status = u32_at(record, *offset) as i32;
+            if status < 0 {
+                return Note::Fault(status);
+            }
+            Note::Value { shape, bytes: bytes(record, offset + 8, *size).unwrap_or_default() }
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! What the running kernel is like: its types, and what they tell of its abilities.
+//!
+//! A helper that the kernel has is an enumerator of `enum bpf_func_id` in its own BTF, so that asking costs no system
+//! call and no version number is ever compared.
+
+use crate::error::Error;
+use btf::{Btf, Kind, TypeId};
+use std::path::{Path, PathBuf};
+
+/// The kernel's types and the few facts that every program needs.
+#[derive(Debug)]
+pub struct Kernel {
+    /// Type information of vmlinux; dropped once the plan is made.
+    pub btf: Btf,
+    /// Where the fields of a task lie.
+    pub(crate) task: TaskFields,
+    /// `bpf_get_current_task_btf` (5.11): fields of the current task by plain loads.
+    pub(crate) current_task_btf: bool,
+}
+
+/// Offsets in `struct task_struct`, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TaskFields {
+    pub pid: u32,
+    pub tgid: u32,
+    pub comm: u32,
+}
+
+impl Kernel {
+    /// Where the kernel shows its BTF.
+    pub const BTF_PATH: &'static str = "/sys/kernel/btf/vmlinux";
+
+    /// Reads the running kernel's.
+    pub fn running() -> Result<Kernel, Error> {
+        Kernel::from_btf_at(Path::new(Kernel::BTF_PATH))
+    }
+
+    /// Reads a kernel's BTF from a file.
+    pub fn from_btf_at(path: &Path) -> Result<Kernel, Error> {
+        if let Err(e) = std::fs::metadata(path) {
+            return Err(Error::NoBtf { path: PathBuf::from(path), reason: e.to_string() });
+        }
+        Kernel::new(Btf::open(path)?)
+    }
+
+    /// Takes facts from BTF.
+    pub fn new(btf: Btf) -> Result<Kernel, Error> {
+        let task = btf
+            .find(Kind::Struct, "task_struct")
+            .ok_or_else(|| Error::Kernel { what: "struct task_struct".into() })?;
+        let task = TaskFields {
+            pid: offset(&btf, task, "pid")?,
+            tgid: offset(&btf, task, "tgid")?,
+            comm: offset(&btf, task, "comm")?,
+        };
+        let has = |name| btf.enum_has("bpf_func_id", name).is_some();
+        if !has("BPF_FUNC_ringbuf_reserve") {
+            return Err(Error::Kernel { what: "BPF ring buffer".into() });
+        }
+        let current_task_btf = has("BPF_FUNC_get_current_task_btf");
+        Ok(Kernel { btf, task, current_task_btf })
+    }
+}
+
+/// Offset of a member, in whole bytes.
+fn offset(btf: &Btf, strukt: TypeId, path: &str) -> Result<u32, Error> {
+    Ok(btf.member(strukt, path)?.bit_offset / 8)
+}

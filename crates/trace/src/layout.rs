@@ -1,0 +1,241 @@
+//! Where each field of an event lies. A record is made for one probe and holds what that probe captures, no more.
+//!
+//! ```text
+//!  0  u64     kernel time, ns (bpf_ktime_get_ns: CLOCK_MONOTONIC)
+//!  8  u32     probe, an index into the plan
+//! 12  u32     CPU
+//! 16  u32     tid (the kernel's pid)
+//! 20  u32     tgid (what user space calls the process id)
+//! 24  char[16] comm
+//! 40  u64     at exits only: kernel time at entry, ns; 0 when the entry was not seen
+//!  …  u64[]   arguments by register slot, then the return value's slots
+//!  …          texts and notes, each at a multiple of 8
+//! ```
+//! The record's length is the ring buffer's to know.
+
+use crate::error::Error;
+use crate::kernel::Kernel;
+use crate::plan::Method;
+use crate::pointee;
+use crate::target::Target;
+use btf::{Btf, Kind, Shape, TypeId};
+
+/// Offsets in the header, in bytes.
+pub(crate) mod header {
+    pub const TIME: u32 = 0;
+    pub const PROBE: u32 = 8;
+    pub const CPU: u32 = 12;
+    pub const TID: u32 = 16;
+    pub const TGID: u32 = 20;
+    pub const COMM: u32 = 24;
+    pub const COMM_SIZE: u32 = 16;
+    pub const END: u32 = 40;
+}
+
+/// A text in the record: `i32` length as the kernel's string helpers return it (terminator counted; negative: the
+/// error; [`NOT_READ`]), then that many bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StringField {
+    /// Offset of the length word.
+    pub offset: u32,
+    /// Room for text and terminator.
+    pub size: u32,
+    /// Read wherever it points; else only when it points into the kernel: a `char *` that is not const and points to
+    /// user memory is a buffer far more often than a text.
+    pub user_too: bool,
+}
+
+/// Length word of a text that was not read on purpose.
+pub(crate) const NOT_READ: i32 = i32::MIN;
+
+/// What a note holds.
+#[derive(Clone, Debug)]
+pub enum NoteKind {
+    /// A text behind one more pointer.
+    Text(StringField),
+    /// A member's bytes: `i32` status (0, or a negative error) and 4 bytes of nothing at `offset`, the value after.
+    Value {
+        /// Offset of the status word.
+        offset: u32,
+        /// Bytes of the value.
+        size: u32,
+        /// How the value reads.
+        shape: Shape,
+    },
+}
+
+/// Something shown of the object behind a pointer (see [`crate::pointee`]).
+#[derive(Clone, Debug)]
+pub struct NoteField {
+    /// What it is called.
+    pub label: &'static str,
+    /// Byte offsets to add and then read through, one for each pointer on the way; the last is the member's own.
+    pub(crate) hops: Vec<u32>,
+    /// What lies there.
+    pub kind: NoteKind,
+}
+
+/// One argument, or the return value.
+#[derive(Clone, Debug)]
+pub struct Argument {
+    /// Its name; `argN` where BTF has none.
+    pub name: String,
+    /// Its type in C.
+    pub type_name: String,
+    /// How its bytes read.
+    pub shape: Shape,
+    /// Size of the value in bytes; it begins at the first byte of the slot.
+    pub size: u32,
+    /// Offset in the record of its first register slot.
+    pub offset: u32,
+    /// Its first register slot in the program's context.
+    pub(crate) slot: u32,
+    /// Register slots that it takes: 2 for a structure of 9 to 16 bytes by value, else 1.
+    pub(crate) slots: u32,
+    /// Text it points to.
+    pub string: Option<StringField>,
+    /// What is shown of the object it points to.
+    pub notes: Vec<NoteField>,
+}
+
+/// Layout of a probe's record.
+#[derive(Clone, Debug)]
+pub struct Layout {
+    /// Offset of the entry time, at exits.
+    pub entry_time: Option<u32>,
+    /// Arguments in order.
+    pub args: Vec<Argument>,
+    /// Return value, unless void or not captured.
+    pub ret: Option<Argument>,
+    /// Size of the whole record in bytes, a multiple of 8.
+    pub size: u32,
+}
+
+/// Largest size of a value in registers.
+const TWO_REGISTERS: u64 = 16;
+
+impl Layout {
+    /// Lays out everything `target` has to say under `method`.
+    pub(crate) fn new(
+        kernel: &Kernel,
+        target: &Target,
+        method: Method,
+        string_size: u32,
+    ) -> Result<Layout, Error> {
+        let btf = &kernel.btf;
+        let mut at = header::END;
+        let entry_time = (method == Method::Fexit).then(|| take(&mut at, 8));
+        let mut slot = 0;
+        let mut args = Vec::with_capacity(target.params.len());
+        for (index, param) in target.params.iter().enumerate() {
+            let name = if param.name.is_empty() { format!("arg{index}") } else { param.name.clone() };
+            args.push(argument(btf, target, name, param.ty, &mut slot, &mut at)?);
+        }
+        let returns = method == Method::Fexit && btf.get(btf.resolve(target.ret))?.kind() != Kind::Void;
+        let mut ret = match returns {
+            true => Some(argument(btf, target, "retval".into(), target.ret, &mut slot, &mut at)?),
+            false => None,
+        };
+        let types = target.params.iter().map(|p| p.ty).chain(returns.then_some(target.ret));
+        for (arg, ty) in args.iter_mut().chain(ret.as_mut()).zip(types) {
+            if let Some(char_ptr) = btf.is_char_ptr(ty) {
+                arg.string = Some(string(&mut at, string_size, char_ptr.is_const));
+            }
+            arg.notes = notes(btf, ty, &mut at, string_size)?;
+        }
+        Ok(Layout { entry_time, args, ret, size: at })
+    }
+}
+
+fn take(at: &mut u32, size: u32) -> u32 {
+    let here = *at;
+    *at += size.next_multiple_of(8);
+    here
+}
+
+fn argument(
+    btf: &Btf,
+    target: &Target,
+    name: String,
+    ty: TypeId,
+    slot: &mut u32,
+    at: &mut u32,
+) -> Result<Argument, Error> {
+    let size = btf.size_of(ty)?;
+    if size > TWO_REGISTERS {
+        return Err(Error::Target {
+            target: target.name.clone(),
+            reason: format!(
+                "{} {name} is {size} bytes by value; tracing programs see values of at most 16",
+                btf.type_name(ty)
+            ),
+        });
+    }
+    let slots = if size > 8 { 2 } else { 1 };
+    let arg = Argument {
+        name,
+        type_name: btf.type_name(ty),
+        shape: Shape::of(btf, ty, &btf::Limits::default()),
+        size: size as u32,
+        offset: take(at, slots * 8),
+        slot: *slot,
+        slots,
+        string: None,
+        notes: Vec::new(),
+    };
+    *slot += slots;
+    Ok(arg)
+}
+
+fn string(at: &mut u32, size: u32, user_too: bool) -> StringField {
+    StringField { offset: take(at, 4 + size), size, user_too }
+}
+
+/// Most bytes of a member shown in a note.
+const NOTE_SIZE: u64 = 64;
+
+fn notes(btf: &Btf, ty: TypeId, at: &mut u32, string_size: u32) -> Result<Vec<NoteField>, Error> {
+    let pointer = btf.get(btf.resolve(ty))?;
+    if pointer.kind() != Kind::Ptr {
+        return Ok(Vec::new());
+    }
+    let Some(object) = pointer.target().map(|t| btf.resolve(t)) else { return Ok(Vec::new()) };
+    let strukt = btf.get(object)?;
+    let Some(line) = (strukt.kind() == Kind::Struct).then(|| strukt.name()).flatten().and_then(pointee::of)
+    else {
+        return Ok(Vec::new());
+    };
+    let mut notes = Vec::new();
+    for (label, path) in line.show {
+        let Some((hops, member)) = follow(btf, object, path) else { continue };
+        let kind = if btf.is_char_ptr(member).is_some() {
+            NoteKind::Text(string(at, string_size, true))
+        } else {
+            let size = btf.size_of(member)?;
+            if size > NOTE_SIZE {
+                continue;
+            }
+            let shape = Shape::of(btf, member, &btf::Limits::default());
+            NoteKind::Value { offset: take(at, 8 + size as u32), size: size as u32, shape }
+        };
+        notes.push(NoteField { label, hops, kind });
+    }
+    Ok(notes)
+}
+
+/// Follows a path of members; `None` where this kernel has no such member.
+fn follow(btf: &Btf, from: TypeId, path: &str) -> Option<(Vec<u32>, TypeId)> {
+    let mut hops = Vec::new();
+    let mut object = from;
+    let mut segments = path.split("->").peekable();
+    while let Some(segment) = segments.next() {
+        let member = btf.member(object, segment).ok().filter(|m| m.bitfield_size == 0)?;
+        hops.push(member.bit_offset / 8);
+        if segments.peek().is_none() {
+            return Some((hops, member.ty));
+        }
+        let pointer = btf.get(btf.resolve(member.ty)).ok().filter(|t| t.kind() == Kind::Ptr)?;
+        object = btf.resolve(pointer.target()?);
+    }
+    None
+}

@@ -1,0 +1,112 @@
+//! The plan: for each target the attach method, and the layout of its events.
+
+use crate::error::Error;
+use crate::filter::Filter;
+use crate::kernel::{Kernel, TaskFields};
+use crate::layout::Layout;
+use crate::request::{Mode, Request, TargetKind};
+use crate::target::{self, Target};
+use std::fmt;
+
+/// How a program comes to run at its target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    /// A trampoline at the function's entry.
+    Fentry,
+    /// A trampoline around the function; our program runs at its return, a smaller one at its entry for the time.
+    Fexit,
+    /// A tracepoint, arguments typed by BTF.
+    TpBtf,
+}
+
+impl Method {
+    /// The kernel's word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Method::Fentry => "fentry",
+            Method::Fexit => "fexit",
+            Method::TpBtf => "tp_btf",
+        }
+    }
+
+    /// What the program is loaded for.
+    pub(crate) fn attach_type(self) -> bpf::AttachType {
+        match self {
+            Method::Fentry => bpf::AttachType::Fentry,
+            Method::Fexit => bpf::AttachType::Fexit,
+            Method::TpBtf => bpf::AttachType::TpBtf,
+        }
+    }
+}
+
+impl fmt::Display for Method {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A target with its method and layout.
+#[derive(Clone, Debug)]
+pub struct Probe {
+    /// What is traced.
+    pub target: Target,
+    /// How.
+    pub method: Method,
+    /// What its events hold.
+    pub layout: Layout,
+}
+
+/// What will be loaded. It borrows nothing from the kernel's BTF, which can be dropped now.
+#[derive(Debug)]
+pub struct Plan {
+    /// Probes; an event names its own by index.
+    pub probes: Vec<Probe>,
+    /// Targets that cannot be traced, with the reason.
+    pub refused: Vec<(String, String)>,
+    pub(crate) filter: Filter,
+    pub(crate) task: TaskFields,
+    pub(crate) current_task_btf: bool,
+    pub(crate) ring_size: u32,
+}
+
+impl Plan {
+    /// Resolves and plans a request.
+    ///
+    /// A target that cannot be traced is an error when it is the only one; else it is listed in
+    /// [`Plan::refused`] and the rest go on.
+    pub fn new(kernel: &Kernel, request: &Request) -> Result<Plan, Error> {
+        let targets = target::resolve(kernel, &request.targets)?;
+        let count = targets.len();
+        let mut probes = Vec::with_capacity(count);
+        let mut refused = Vec::new();
+        for target in targets {
+            let method = match (target.kind, request.mode) {
+                (TargetKind::Tracepoint, _) => Method::TpBtf,
+                (TargetKind::Function, Mode::Entry) => Method::Fentry,
+                (TargetKind::Function, Mode::Exit) => Method::Fexit,
+            };
+            let laid_out = if target.variadic {
+                let reason = "takes a variable number of arguments, which trampolines do not support".into();
+                Err(Error::Target { target: target.name.clone(), reason })
+            } else {
+                Layout::new(kernel, &target, method, request.string_size)
+            };
+            match laid_out {
+                Ok(layout) => probes.push(Probe { target, method, layout }),
+                Err(Error::Target { target, reason }) if count > 1 => refused.push((target, reason)),
+                Err(error) => return Err(error),
+            }
+        }
+        if let (true, Some((target, reason))) = (probes.is_empty(), refused.first()) {
+            return Err(Error::AllFailed { count, first: format!("{target}: {reason}") });
+        }
+        Ok(Plan {
+            probes,
+            refused,
+            filter: request.filter.clone(),
+            task: kernel.task,
+            current_task_btf: kernel.current_task_btf,
+            ring_size: request.ring_size,
+        })
+    }
+}

@@ -1,0 +1,356 @@
+//! The programs: instructions for exactly what a probe captures.
+//!
+//! Order, cheapest and most perishable first: whose event it is → the time → the room in the ring, of exactly the
+//! record's size → header, arguments → texts and notes → submit. A refused room bumps a per-CPU counter.
+
+use crate::filter::Filter;
+use crate::layout::{Argument, NOT_READ, NoteField, NoteKind, StringField, header};
+use crate::plan::{Plan, Probe};
+use asm::{Alu, Arg, Cmp, Func, Helper, Operand, Program, Reg, Size, Width};
+use bpf::AttachType;
+
+/// Maps as the programs know them; their descriptors come at load time.
+pub mod maps {
+    use asm::MapId;
+
+    /// Ring buffer of events.
+    pub const RING: MapId = MapId(0);
+    /// Per-CPU array of counters, see [`super::counter`].
+    pub const COUNTERS: MapId = MapId(1);
+    /// Hash of calls under way: key by [`super::call_key`], value the time of entry.
+    pub const CALLS: MapId = MapId(2);
+    /// Hash of the tasks that are followed, by address.
+    pub const TASKS: MapId = MapId(3);
+}
+
+/// Indices into the counters' map.
+pub mod counter {
+    /// Events that found no room in the ring.
+    pub const LOST: u32 = 0;
+    /// Entries whose time could not be kept, so that the exit has no duration.
+    pub const UNTIMED: u32 = 1;
+    /// Children that could not be followed.
+    pub const UNFOLLOWED: u32 = 2;
+    /// How many there are.
+    pub const COUNT: u32 = 3;
+}
+
+/// How a program reads its arguments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ArgAccess {
+    /// Loads from the context, which the verifier checks against BTF.
+    Plain,
+    /// One probe read of all slots: older verifiers (5.10) refuse plain loads of pointers to anything but structures.
+    Copied,
+}
+
+/// Probe reads from `task_struct` and the like, for asm's error position; see [`Lines`].
+struct Lines {
+    next: u32,
+}
+
+impl Lines {
+    /// Names what follows, so that the verifier's log and `bpftool prog dump xlated linum` show it.
+    fn mark(&mut self, f: &mut Func<'_>, text: &str) {
+        f.line(text, self.next, 1);
+        self.next += 1;
+    }
+}
+
+/// The program that takes a probe's event.
+pub fn event(plan: &Plan, index: u32, probe: &Probe, access: ArgAccess) -> Program {
+    let name = &probe.target.name;
+    let mut program = Program::new(&self::name(probe.method.attach_type(), name), name);
+    program.main(|f| {
+        let mut lines = Lines { next: 1 };
+        let ctx = f.ctx();
+        let who = whose(f, &mut lines, plan, true);
+        lines.mark(f, "time");
+        let now = f.call(Helper::KTIME_GET_NS, &[]);
+        let entry_time = probe.layout.entry_time.map(|at| {
+            lines.mark(f, "duration");
+            (at, take_entry_time(f, ctx))
+        });
+        lines.mark(f, "room in the ring buffer");
+        let size = i64::from(probe.layout.size);
+        let record = f.call(Helper::RINGBUF_RESERVE, &[Arg::Map(maps::RING), Arg::Imm(size), Arg::Imm(0)]);
+        f.if_(Cmp::Eq, Width::W64, record, 0, |f| {
+            count(f, counter::LOST);
+            f.ret(0);
+        });
+        lines.mark(f, "header: time, probe, cpu, process");
+        f.store(Size::DW, record, header::TIME as i32, now);
+        f.store(Size::W, record, header::PROBE as i32, i64::from(index));
+        if let Some((at, value)) = entry_time {
+            f.store(Size::DW, record, at as i32, value);
+        }
+        who.store(f, plan, record);
+        let cpu = f.call(Helper::GET_SMP_PROCESSOR_ID, &[]);
+        f.store(Size::W, record, header::CPU as i32, cpu);
+        arguments(f, &mut lines, probe, access, ctx, record);
+        for arg in probe.layout.args.iter().chain(&probe.layout.ret) {
+            pointees(f, &mut lines, arg, record);
+        }
+        lines.mark(f, "submit");
+        f.call(Helper::RINGBUF_SUBMIT, &[Arg::Reg(record), Arg::Imm(0)]);
+        f.ret(0);
+    });
+    program
+}
+
+/// The program at a function's entry that keeps the time for the exit.
+pub fn entry_time(plan: &Plan, probe: &Probe) -> Program {
+    let name = &probe.target.name;
+    let mut program = Program::new(&self::name(AttachType::Fentry, name), name);
+    program.main(|f| {
+        let mut lines = Lines { next: 1 };
+        let ctx = f.ctx();
+        whose(f, &mut lines, plan, false);
+        lines.mark(f, "time of entry");
+        let key = f.slot(8, 8);
+        let value = call_key(f, ctx);
+        f.store_slot(Size::DW, key, 0, value);
+        let time = f.slot(8, 8);
+        let now = f.call(Helper::KTIME_GET_NS, &[]);
+        f.store_slot(Size::DW, time, 0, now);
+        let kept = f.call(
+            Helper::MAP_UPDATE_ELEM,
+            &[Arg::Map(maps::CALLS), Arg::SlotAddr(key, 0), Arg::SlotAddr(time, 0), Arg::Imm(0)],
+        );
+        f.if_(Cmp::Ne, Width::W64, kept, 0, |f| count(f, counter::UNTIMED));
+        f.ret(0);
+    });
+    program
+}
+
+/// A name that tells the programs apart in `bpftool prog`; the kernel keeps 15 characters.
+pub fn name(attach_type: AttachType, target: &str) -> String {
+    let prefix = match attach_type {
+        AttachType::Fentry => "en_",
+        AttachType::Fexit => "ex_",
+        AttachType::TpBtf => "tp_",
+        AttachType::None => "",
+    };
+    format!("{prefix}{target}")
+}
+
+/// The current task, as far as the filter had to look at it already.
+struct Who {
+    /// `struct task_struct *` that the verifier trusts.
+    task: Option<Reg>,
+    /// `bpf_get_current_pid_tgid()`.
+    pid_tgid: Option<Reg>,
+    tgid: Option<Reg>,
+}
+
+/// Returns from the program unless the current task passes the filter.
+///
+/// With `recorded` the task is looked up even if no test needs it.
+fn whose(f: &mut Func<'_>, lines: &mut Lines, plan: &Plan, recorded: bool) -> Who {
+    let Filter { tgids, not_tgid, followed } = &plan.filter;
+    let mut who = Who { task: None, pid_tgid: None, tgid: None };
+    if *followed {
+        lines.mark(f, "filter: the command and its children");
+        let key = f.slot(8, 8);
+        let task = f.call(Helper::GET_CURRENT_TASK, &[]);
+        f.store_slot(Size::DW, key, 0, task);
+        let found = f.call(Helper::MAP_LOOKUP_ELEM, &[Arg::Map(maps::TASKS), Arg::SlotAddr(key, 0)]);
+        f.if_(Cmp::Eq, Width::W64, found, 0, |f| f.ret(0));
+    }
+    // The command is never ourselves, so following it needs no further test.
+    let not_tgid = not_tgid.filter(|_| !*followed);
+    let tests = not_tgid.is_some() || !tgids.is_empty();
+    if !tests && !recorded {
+        return who;
+    }
+    lines.mark(f, "filter: process id");
+    if plan.current_task_btf {
+        let task = f.call(Helper::GET_CURRENT_TASK_BTF, &[]);
+        who.task = Some(task);
+        if tests {
+            who.tgid = Some(f.load(Size::W, task, plan.task.tgid as i32));
+        }
+    } else {
+        let both = f.call(Helper::GET_CURRENT_PID_TGID, &[]);
+        who.pid_tgid = Some(both);
+        if tests {
+            who.tgid = Some(f.alu(Alu::Rsh, Width::W64, both, 32));
+        }
+    }
+    let Some(tgid) = who.tgid else { return who };
+    if let Some(own) = not_tgid {
+        f.if_(Cmp::Eq, Width::W32, tgid, i64::from(own as i32), |f| f.ret(0));
+    }
+    match tgids.as_slice() {
+        [] => {}
+        [one] => f.if_(Cmp::Ne, Width::W32, tgid, i64::from(*one as i32), |f| f.ret(0)),
+        many => {
+            let wanted = f.var();
+            f.assign(wanted, 0);
+            for one in many {
+                f.if_(Cmp::Eq, Width::W32, tgid, i64::from(*one as i32), |f| f.assign(wanted, 1));
+            }
+            f.if_(Cmp::Eq, Width::W64, wanted, 0, |f| f.ret(0));
+        }
+    }
+    who
+}
+
+impl Who {
+    /// Writes tid, tgid and comm into the header.
+    fn store(&self, f: &mut Func<'_>, plan: &Plan, record: Reg) {
+        if let Some(task) = self.task {
+            let tid = f.load(Size::W, task, plan.task.pid as i32);
+            f.store(Size::W, record, header::TID as i32, tid);
+            let tgid = match self.tgid {
+                Some(tgid) => tgid,
+                None => f.load(Size::W, task, plan.task.tgid as i32),
+            };
+            f.store(Size::W, record, header::TGID as i32, tgid);
+            for half in [0, 8] {
+                let part = f.load(Size::DW, task, plan.task.comm as i32 + half);
+                f.store(Size::DW, record, header::COMM as i32 + half, part);
+            }
+        } else if let Some(both) = self.pid_tgid {
+            // tgid << 32 | tid is, on a little-endian machine, tid and then tgid in memory.
+            f.store(Size::DW, record, header::TID as i32, both);
+            let size = i64::from(header::COMM_SIZE);
+            f.call(Helper::GET_CURRENT_COMM, &[Arg::Offset(record, header::COMM as i32), Arg::Imm(size)]);
+        }
+    }
+}
+
+/// The key of the call under way: its place on the kernel stack, where the trampoline keeps the arguments. Programs at
+/// the entry and at the exit of one call get the same context, and no two calls under way share one, recursion
+/// included.
+///
+/// The verifier does not hand out a context's address as a number, but it does hand out the difference of two
+/// pointers; a map's own address is the same in both programs.
+fn call_key(f: &mut Func<'_>, ctx: Reg) -> Operand {
+    let map = f.map(maps::CALLS);
+    f.alu(Alu::Sub, Width::W64, ctx, map).into()
+}
+
+/// Takes the time of entry out of the map: 0 when the entry was not seen.
+fn take_entry_time(f: &mut Func<'_>, ctx: Reg) -> Reg {
+    let key = f.slot(8, 8);
+    let value = call_key(f, ctx);
+    f.store_slot(Size::DW, key, 0, value);
+    let time = f.var();
+    f.assign(time, 0);
+    let found = f.call(Helper::MAP_LOOKUP_ELEM, &[Arg::Map(maps::CALLS), Arg::SlotAddr(key, 0)]);
+    f.if_(Cmp::Ne, Width::W64, found, 0, |f| {
+        let kept = f.load(Size::DW, found, 0);
+        f.assign(time, kept);
+        f.call(Helper::MAP_DELETE_ELEM, &[Arg::Map(maps::CALLS), Arg::SlotAddr(key, 0)]);
+    });
+    time
+}
+
+/// Bumps a counter of this CPU.
+pub fn count(f: &mut Func<'_>, counter: u32) {
+    let key = f.slot(4, 4);
+    f.store_slot(Size::W, key, 0, i64::from(counter));
+    let value = f.call(Helper::MAP_LOOKUP_ELEM, &[Arg::Map(maps::COUNTERS), Arg::SlotAddr(key, 0)]);
+    f.if_(Cmp::Ne, Width::W64, value, 0, |f| {
+        // Atomic: an interrupt on this CPU may be counting too.
+        let one = f.imm(1);
+        f.atomic_add(Size::DW, value, 0, one);
+    });
+}
+
+/// Copies the argument slots and the return value into the record.
+fn arguments(f: &mut Func<'_>, lines: &mut Lines, probe: &Probe, access: ArgAccess, ctx: Reg, record: Reg) {
+    let layout = &probe.layout;
+    let all = || layout.args.iter().chain(&layout.ret);
+    match access {
+        ArgAccess::Plain => {
+            for arg in all() {
+                lines.mark(f, &format!("{} {}", arg.type_name, arg.name));
+                for slot in 0..arg.slots {
+                    let value = f.load(Size::DW, ctx, ((arg.slot + slot) * 8) as i32);
+                    f.store(Size::DW, record, (arg.offset + slot * 8) as i32, value);
+                }
+            }
+        }
+        ArgAccess::Copied => {
+            let slots: u32 = all().map(|a| a.slots).sum();
+            let Some(first) = all().next() else { return };
+            lines.mark(f, "arguments");
+            f.call(
+                Helper::PROBE_READ_KERNEL,
+                &[Arg::Offset(record, first.offset as i32), Arg::Imm(i64::from(slots * 8)), Arg::Reg(ctx)],
+            );
+        }
+    }
+}
+
+/// Reads what an argument points to: its text, its notes.
+fn pointees(f: &mut Func<'_>, lines: &mut Lines, arg: &Argument, record: Reg) {
+    if let Some(field) = arg.string {
+        lines.mark(f, &format!("text of {}", arg.name));
+        // From the record rather than the context: there it is a plain number on every kernel.
+        let pointer = f.load(Size::DW, record, arg.offset as i32);
+        text(f, field, record, pointer);
+    }
+    for note in &arg.notes {
+        lines.mark(f, &format!("{}->{}", arg.name, note.label));
+        note_of(f, note, arg, record);
+    }
+}
+
+/// Reads a text: from kernel or user memory, as the address tells.
+fn text(f: &mut Func<'_>, field: StringField, record: Reg, pointer: Reg) {
+    let to = Arg::Offset(record, field.offset as i32 + 4);
+    let size = Arg::Imm(i64::from(field.size));
+    let length = f.var();
+    f.assign(length, i64::from(NOT_READ));
+    f.if_else(
+        Cmp::SLt,
+        Width::W64,
+        pointer,
+        0,
+        |f| {
+            let got = f.call(Helper::PROBE_READ_KERNEL_STR, &[to, size, Arg::Reg(pointer)]);
+            f.assign(length, got);
+        },
+        |f| {
+            if field.user_too {
+                let got = f.call(Helper::PROBE_READ_USER_STR, &[to, size, Arg::Reg(pointer)]);
+                f.assign(length, got);
+            }
+        },
+    );
+    f.store(Size::W, record, field.offset as i32, length);
+}
+
+/// Follows a note's pointers by probe reads: a tracepoint's or a function's argument may be NULL or worse, and the
+/// kernels 6.2 to 6.12 let a plain load through a tracepoint's NULL crash the machine.
+fn note_of(f: &mut Func<'_>, note: &NoteField, arg: &Argument, record: Reg) {
+    let mut pointer = f.load(Size::DW, record, arg.offset as i32);
+    let Some((last, through)) = note.hops.split_last() else { return };
+    let cell = f.slot(8, 8);
+    let follow = |f: &mut Func<'_>, pointer: Reg, hop: u32| {
+        // A failed read leaves zero, and the next read through that fails in turn.
+        let from = f.alu(Alu::Add, Width::W64, pointer, i64::from(hop));
+        f.call(Helper::PROBE_READ_KERNEL, &[Arg::SlotAddr(cell, 0), Arg::Imm(8), Arg::Reg(from)]);
+        f.load_slot(Size::DW, cell, 0)
+    };
+    for hop in through {
+        pointer = follow(f, pointer, *hop);
+    }
+    match &note.kind {
+        NoteKind::Text(field) => {
+            let pointer = follow(f, pointer, *last);
+            text(f, *field, record, pointer);
+        }
+        NoteKind::Value { offset, size, .. } => {
+            let from = f.alu(Alu::Add, Width::W64, pointer, i64::from(*last));
+            let status = f.call(
+                Helper::PROBE_READ_KERNEL,
+                &[Arg::Offset(record, *offset as i32 + 8), Arg::Imm(i64::from(*size)), Arg::Reg(from)],
+            );
+            f.store(Size::DW, record, *offset as i32, status);
+        }
+    }
+}
