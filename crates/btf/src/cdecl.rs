@@ -4,7 +4,6 @@
 //! `[n]` and `(…)` behind, until the type at the far end is reached and set before it all.
 
 use crate::open::Btf;
-use crate::text::clip;
 use crate::types::{Kind, Type, TypeId};
 
 /// Longest spelling; what exceeds it, as only malformed BTF does, is cut off with `…`.
@@ -41,7 +40,7 @@ impl Btf {
     pub fn func_decl(&self, func: TypeId) -> String {
         match self.get(func) {
             Ok(ty) if ty.kind() == Kind::Func => {
-                self.declare(ty.target().unwrap_or_default(), ty.name().map_or("?", clip))
+                self.declare(ty.target().unwrap_or_default(), ty.name().unwrap_or("?"))
             }
             _ => self.type_name(func),
         }
@@ -99,7 +98,7 @@ impl Btf {
                     return qualifiers.finish(out, &[key, or_body(&ty)], &inner);
                 }
                 Kind::Int | Kind::Float | Kind::Typedef | Kind::Datasec | Kind::Unknown => {
-                    return qualifiers.finish(out, &[ty.name().map_or("?", clip)], &inner);
+                    return qualifiers.finish(out, &[ty.name().unwrap_or("?")], &inner);
                 }
             }
             id = target;
@@ -127,7 +126,7 @@ impl Btf {
                 break;
             }
             let mut one = String::new();
-            self.spell(&mut one, param.ty, param.name.map_or("", clip), steps, nesting);
+            self.spell(&mut one, param.ty, param.name.unwrap_or_default(), steps, nesting);
             inner.push_str(&one);
             if *steps == 0 || inner.len() > MAX_LEN {
                 break;
@@ -198,5 +197,5 @@ fn enclose(inner: &mut String, pointer: &mut bool) {
 
 /// The tag of a struct, union or enum, or what stands for the body of one without.
 fn or_body<'a>(ty: &Type<'a>) -> &'a str {
-    ty.name().map_or("{...}", clip)
+    ty.name().unwrap_or("{...}")
 }

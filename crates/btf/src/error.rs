@@ -50,7 +50,7 @@ pub enum Error {
     #[error("no type has the id {0}")]
     NoType(u32),
     /// The type is of another kind than the question needs.
-    #[error("`{name}` (type {id}) is a {found}, not a {wanted}")]
+    #[error("`{name}` (type {id}) is {} {found}, not a {wanted}", article(*found))]
     WrongKind {
         /// The type asked about.
         id: u32,
@@ -81,4 +81,12 @@ pub enum Error {
     /// A size or an offset does not fit its field.
     #[error("the size or offset of type {0} is too large")]
     TooLarge(u32),
+}
+
+/// The article before a kind's name.
+fn article(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Int | Kind::Array | Kind::Enum | Kind::Enum64 => "an",
+        _ => "a",
+    }
 }

@@ -163,10 +163,7 @@ impl Btf {
 
     /// The types of this kind that have a name, with it, in order of their ids.
     pub fn names(&self, kind: Kind) -> impl Iterator<Item = (TypeId, &str)> {
-        self.of_kind(kind).filter_map(|(id, part, at)| {
-            let name = part.string(u32_at(part.types(), at)?)?;
-            (!name.is_empty()).then_some((id, name))
-        })
+        self.of_kind(kind).filter_map(|(id, part, at)| Some((id, part.name_at(u32_at(part.types(), at)?)?)))
     }
 
     /// The types of this kind, in order of their ids.

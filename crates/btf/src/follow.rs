@@ -9,7 +9,7 @@ use crate::types::{Kind, Type, TypeId};
 pub(crate) const MAX_DEPTH: u32 = 64;
 
 /// No question looks at more members than this.
-pub(crate) const MAX_STEPS: u32 = 1 << 20;
+pub(crate) const MAX_STEPS: u32 = 1 << 18;
 
 /// Size of a pointer in bytes: the kernels this is for are 64-bit.
 pub(crate) const POINTER: u64 = 8;

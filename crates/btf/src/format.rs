@@ -97,6 +97,9 @@ impl Sections {
         if header_len < HEADER_LEN {
             return Err(Error::Header("its header is shorter than any known"));
         }
+        if bytes.len() < header_len as usize {
+            return Err(short);
+        }
         let field = |at: usize| u32_at(bytes, at).ok_or(Error::Header("shorter than its header"));
         let section = |off: u32, len: u32, what: &'static str| {
             let start = header_len as usize + off as usize;

@@ -49,6 +49,7 @@
 
 mod builder;
 mod cdecl;
+mod definition;
 mod error;
 mod find;
 mod follow;

@@ -165,12 +165,7 @@ impl Btf {
 
     /// The string at an offset, without its terminator; `None` beyond the end, or if it is not UTF-8.
     pub fn string(&self, offset: u32) -> Option<&str> {
-        self.string_bytes(offset).and_then(|s| std::str::from_utf8(s).ok())
-    }
-
-    pub(crate) fn string_bytes(&self, offset: u32) -> Option<&[u8]> {
-        let tail = self.string_tail(offset)?;
-        CStr::from_bytes_until_nul(tail).ok().map(CStr::to_bytes)
+        CStr::from_bytes_until_nul(self.string_tail(offset)?).ok()?.to_str().ok()
     }
 
     /// Everything in the string section from `offset` on.

@@ -2,7 +2,6 @@
 
 use crate::follow::{MAX_DEPTH, MAX_STEPS, POINTER, is_char};
 use crate::open::Btf;
-use crate::text::clip;
 use crate::types::{Kind, Member, Type, TypeId};
 
 /// How much of a value is shown. What is left out is said in the value itself: `… 12 more`.
@@ -129,6 +128,10 @@ pub struct EnumNames {
 impl EnumNames {
     /// The names of `ty`, as far as the budget lasts; a value without a name shows as its number.
     fn of(ty: &Type<'_>, budget: &mut Budget) -> EnumNames {
+        budget.steps = budget.steps.saturating_sub(ty.vlen());
+        if budget.steps == 0 {
+            return EnumNames::default();
+        }
         let mut all: Vec<(i64, &str)> = ty.enumerators().map(|e| (e.value as i64, e.name)).collect();
         // The first name of a value is its own; later ones are usually marks such as `__FOO_MAX`.
         all.sort_by_key(|(value, _)| *value);
@@ -316,9 +319,8 @@ fn bits_of(member: &Member<'_>, bit_offset: u32) -> Option<Bits> {
     (member.bitfield_size != 0).then_some(Bits { shift: (bit_offset % 8) as u8, size: member.bitfield_size })
 }
 
-/// A name with what would break out of quotes or reach the terminal replaced, and no longer than names are: BTF may come from
-/// anyone.
+/// A name with what would break out of quotes or reach the terminal replaced: BTF may come from anyone.
 fn clean(name: &str) -> Box<str> {
     let replace = |c: char| if c.is_control() || c == '"' || c == '\\' { '?' } else { c };
-    clip(name).chars().map(replace).collect::<String>().into()
+    name.chars().map(replace).collect::<String>().into()
 }

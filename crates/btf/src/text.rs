@@ -117,18 +117,6 @@ fn two_digits(byte: u8) -> [u8; 2] {
     [high, low]
 }
 
-/// Longest name shown, in bytes: `KSYM_NAME_LEN`, and the kernel loads no BTF with a longer one.
-const MAX_NAME: usize = 512;
-
-/// The name, or as much of it as any name is long.
-pub(crate) fn clip(name: &str) -> &str {
-    if name.len() <= MAX_NAME {
-        return name;
-    }
-    let end = (0..=MAX_NAME).rev().find(|end| name.is_char_boundary(*end));
-    name.get(..end.unwrap_or(0)).unwrap_or(name)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

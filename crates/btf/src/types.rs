@@ -1,9 +1,14 @@
 //! One type record, read in place.
 
+use std::ffi::CStr;
 use std::fmt;
 
 use crate::format::{self, TYPE_LEN, words};
 use crate::open::Btf;
+
+/// Longest name in bytes, its terminator included: `KSYM_NAME_LEN`, which `btf_name_valid_identifier` of `kernel/bpf/btf.c` goes
+/// by.
+const MAX_NAME: usize = 512;
 
 /// A type's number within a BTF and its base. 0 is `void`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -251,12 +256,10 @@ impl<'a> Type<'a> {
         self.kind
     }
 
-    /// Its name; `None` if it has none (anonymous, a pointer, an array, …) or one that is not UTF-8.
+    /// Its name; `None` if it has none (anonymous, a pointer, an array, …), or one that the kernel would not load: of 512 bytes or
+    /// more, or not UTF-8.
     pub fn name(&self) -> Option<&'a str> {
-        if self.name_off == 0 {
-            return None;
-        }
-        self.btf.string(self.name_off).filter(|n| !n.is_empty())
+        self.btf.name_at(self.name_off)
     }
 
     /// Size in bytes as written in the record: integers, structs, unions, enums, floats and sections; `None` for the others
@@ -412,11 +415,16 @@ impl<'a> Type<'a> {
 }
 
 impl Btf {
-    fn name_at(&self, offset: u32) -> Option<&str> {
+    /// A name of a type, member, parameter or enumerator.
+    ///
+    /// It is looked at no further than names are long: a million enumerators may share one string of a megabyte.
+    pub(crate) fn name_at(&self, offset: u32) -> Option<&str> {
         if offset == 0 {
             return None;
         }
-        self.string(offset).filter(|n| !n.is_empty())
+        let tail = self.string_tail(offset)?;
+        let name = CStr::from_bytes_until_nul(tail.get(..MAX_NAME).unwrap_or(tail)).ok()?;
+        name.to_str().ok().filter(|n| !n.is_empty())
     }
 
     /// What an integer narrower than its bytes says of the bit-field it types: bits to skip, and width.

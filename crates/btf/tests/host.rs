@@ -3,7 +3,9 @@
 
 use std::path::Path;
 
-use btf::{Btf, Kind};
+use btf::{Btf, Error, Kind, Limits, Shape};
+
+mod json;
 
 /// The host's BTF. `None`, and a line that says so, only where the kernel offers none.
 fn host() -> Option<Btf> {
@@ -90,4 +92,90 @@ fn enumerators_tell_features() {
     let found = btf.find_enumerators(&["BPF_FUNC_nothing", "BPF_FUNC_ringbuf_output"]);
     assert_eq!(found[0], None);
     assert_eq!(found[1].unwrap().1.value, 130);
+}
+
+/// Every type can be spelled, defined, measured and rendered, and nothing in it is unknown.
+#[test]
+fn every_type_can_be_shown() {
+    let Some(btf) = host() else { return };
+    let limits = Limits::default();
+    let bytes: Vec<u8> = (0..=255).cycle().take(16 << 10).collect();
+    let (mut text, mut json) = (Vec::new(), Vec::new());
+    for id in btf.ids() {
+        let ty = btf.get(id).unwrap();
+        let name = btf.type_name(id);
+        assert!(!name.contains(['?', '…']), "{ty:?}: {name}");
+        let definition = btf.definition(id);
+        assert!(!definition.contains(['?', '…']) && definition.ends_with([';', '/']), "{ty:?}: {definition}");
+        let shape = Shape::of(&btf, id, &limits);
+        match btf.size_of(id) {
+            Ok(size) => assert_eq!(shape.size() as u64, size, "{ty:?}"),
+            Err(e) => assert!(matches!(e, Error::NoSize { .. }), "{ty:?}: {e}"),
+        }
+        if btf.size_of(id).is_ok() && ty.kind() != Kind::Datasec {
+            let align = btf.align_of(id).unwrap();
+            assert!(align.is_power_of_two() && align <= 16, "{ty:?}: {align}");
+        }
+        if ty.kind().is_composite() {
+            text.clear();
+            json.clear();
+            shape.text(&bytes, &mut text);
+            shape.json(&bytes, &mut json);
+            json::check(&json).unwrap_or_else(|at| panic!("{ty:?}: not JSON at {at}: {}", text_of(&json)));
+            let text = text_of(&text);
+            assert!(text.starts_with('{') && text.ends_with('}'), "{ty:?}: {text}");
+            // A member by its name is where the shape has it.
+            let Shape::Struct { fields, .. } = &shape else { panic!("{ty:?}: {shape:?}") };
+            for field in fields {
+                let member = btf.member(id, &field.name).unwrap();
+                assert_eq!(member.byte_offset(), field.offset, "{ty:?}.{}", field.name);
+            }
+        }
+    }
+}
+
+fn text_of(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+// Debian's 6.1 cannot map its BTF: reading it gives the same.
+#[test]
+fn a_copy_is_read_like_the_map() {
+    let Some(btf) = host() else { return };
+    let path = std::env::temp_dir().join(format!("btf-copy-{}", std::process::id()));
+    std::fs::write(&path, btf.as_bytes()).unwrap();
+    let copy = Btf::open(&path);
+    std::fs::remove_file(&path).unwrap();
+    let copy = copy.unwrap();
+    assert!(!copy.is_mapped());
+    assert_eq!(copy.len(), btf.len());
+    assert_eq!(copy.find(Kind::Func, "vfs_read"), btf.find(Kind::Func, "vfs_read"));
+}
+
+#[test]
+fn errors_name_the_file() {
+    let error = Btf::open(Path::new("/no/such/btf")).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "cannot read BTF from /no/such/btf: No such file or directory (os error 2)"
+    );
+    let error = Btf::open(Path::new("/proc/self/exe")).unwrap_err().to_string();
+    assert_eq!(error, "/proc/self/exe: not usable BTF: it does not begin with the magic number 0xeb9f");
+}
+
+// Case 7, against the real one.
+#[test]
+fn perf_event_attr_is_rendered_by_its_bits() {
+    let Some(btf) = host() else { return };
+    let id = btf.find(Kind::Struct, "perf_event_attr").unwrap();
+    let shape = Shape::of(&btf, id, &Limits::default());
+    let mut bytes = vec![0; btf.size_of(id).unwrap() as usize];
+    let at = btf.member(id, "precise_ip").unwrap();
+    assert_eq!((at.bitfield_size, at.bit_offset), (2, 40 * 8 + 15));
+    bytes[41] = 0x80;
+    bytes[42] = 0x03;
+    let mut out = Vec::new();
+    shape.text(&bytes, &mut out);
+    let text = text_of(&out);
+    assert!(text.contains("watermark=0, precise_ip=3, mmap_data=1, sample_id_all=0"), "{text}");
 }
