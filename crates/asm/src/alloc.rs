@@ -87,7 +87,7 @@ impl<'a> Search<'a> {
                 }
             })
             .collect();
-        let friends = friends(cfg);
+        let friends = friends(cfg, &live.ranges);
         let wish = wishes(&friends, &crosses);
         Search {
             name: &cfg.name,
@@ -220,14 +220,14 @@ impl<'a> Search<'a> {
     }
 }
 
-/// Who would save a move by sharing a register with whom.
-fn friends(cfg: &Cfg) -> Vec<Vec<(Friend, f32)>> {
+/// Who would save a move by sharing a register with whom. Values alive at the same time cannot.
+fn friends(cfg: &Cfg, ranges: &[Range]) -> Vec<Vec<(Friend, f32)>> {
     let mut friends = vec![Vec::new(); cfg.nregs as usize];
     let fixed = |friends: &mut Vec<Vec<_>>, v: u32, p: usize, w: f32| {
         friends[v as usize].push((Friend::Fixed(p as u8), w));
     };
     let pair = |friends: &mut Vec<Vec<_>>, a: u32, b: u32, w: f32| {
-        if a != b {
+        if a != b && !ranges[a as usize].meets(&ranges[b as usize]) {
             friends[a as usize].push((Friend::Value(b), w));
             friends[b as usize].push((Friend::Value(a), w));
         }

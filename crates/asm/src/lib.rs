@@ -53,6 +53,7 @@ mod lower;
 mod memory;
 mod simplify;
 mod spill;
+mod thread;
 
 pub use build::{Func, Program};
 pub use code::{Code, Cpu, FuncInfo, LineInfo, Options, Position, Reloc, RelocKind};

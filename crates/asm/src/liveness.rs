@@ -52,6 +52,22 @@ impl Range {
         })
     }
 
+    /// Whether both hold a value at the same time.
+    pub(crate) fn meets(&self, other: &Range) -> bool {
+        let (mut a, mut b) = (self.parts.iter().peekable(), other.parts.iter().peekable());
+        while let (Some(x), Some(y)) = (a.peek(), b.peek()) {
+            if x.0 < y.1 && y.0 < x.1 {
+                return true;
+            }
+            if x.1 <= y.1 {
+                a.next();
+            } else {
+                b.next();
+            }
+        }
+        false
+    }
+
     /// Points covered.
     pub(crate) fn len(&self) -> u32 {
         self.parts.iter().map(|(s, e)| e - s).sum()

@@ -5,6 +5,7 @@
 
 use crate::cfg::{Cfg, Term};
 use crate::ir::{Addr, Alu, Arg, Base, Cmp, Op, Operand, Order, Reg, Size, SlotInfo, Width};
+use crate::thread::thread_known;
 
 /// Folds constants and copies into their readers and drops operations whose results are not read.
 pub(crate) fn simplify(cfg: &mut Cfg) {
@@ -13,6 +14,9 @@ pub(crate) fn simplify(cfg: &mut Cfg) {
         let before = cfg.order.len();
         fold_known(cfg);
         cfg.layout();
+        if thread_known(cfg) {
+            cfg.layout();
+        }
         drop_dead(cfg);
         if cfg.order.len() == before {
             break;
@@ -295,7 +299,7 @@ impl Facts {
 }
 
 /// Drops operations without effect whose results nobody reads.
-fn drop_dead(cfg: &mut Cfg) {
+pub(crate) fn drop_dead(cfg: &mut Cfg) {
     let mut reads = vec![0u32; cfg.nregs as usize];
     for b in &cfg.order {
         cfg.blocks[*b].term.uses(|r| reads[r.id as usize] += 1);
@@ -378,7 +382,7 @@ fn reorder(v: i64, order: Order, size: Size) -> i64 {
     (low.swap_bytes() >> (64 - size.bits())).cast_signed()
 }
 
-fn holds(cmp: Cmp, width: Width, a: i64, b: i64) -> bool {
+pub(crate) fn holds(cmp: Cmp, width: Width, a: i64, b: i64) -> bool {
     let (a, b) = match width {
         Width::W64 => (a, b),
         Width::W32 => (i64::from(a as i32), i64::from(b as i32)),
