@@ -66,5 +66,5 @@ pub use error::Error;
 pub use follow::{CharPtr, MemberRef, Param, Proto};
 pub use open::Btf;
 pub use shape::{Bits, EnumNames, Field, Limits, Shape};
-pub use text::{escape_json, escape_text, fast_hex};
+pub use text::{escape_json, escape_text, fast_dec, fast_dec_signed, fast_hex};
 pub use types::{Array, Enumerator, IntEncoding, Kind, Member, ParamRef, SecVar, Type, TypeId};

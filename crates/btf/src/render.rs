@@ -4,7 +4,7 @@
 //! and go straight to the output: an event is mostly integers and pointers.
 
 use crate::shape::{Bits, Field, Shape};
-use crate::text::{escape_json, escape_text, fast_hex};
+use crate::text::{escape_json, escape_text, fast_dec, fast_dec_signed, fast_hex, plain_len};
 
 impl Shape {
     /// Appends a value as C-like text: `{a=1, b={c=0xffff888100000000}, comm="sh", list=[1, 2, … 6 more]}`.
@@ -12,6 +12,7 @@ impl Shape {
     /// `bytes` begins with the value and may be longer. What it is too short for is `?`, whole members beyond its end are
     /// counted: `… 3 more`. Integers are decimal, pointers hexadecimal (`ERR_PTR(-2)` for an error in a pointer), an enum is its
     /// name, or its number if it has none.
+    #[inline]
     pub fn text(&self, bytes: &[u8], out: &mut Vec<u8>) {
         render::<Text>(self, bytes, out);
     }
@@ -21,6 +22,7 @@ impl Shape {
     ///
     /// `bytes` begins with the value and may be longer. What it is too short for is `null`. What is left out is counted under
     /// the key `"…"` of an object and in a last string `"… 6 more"` of an array.
+    #[inline]
     pub fn json(&self, bytes: &[u8], out: &mut Vec<u8>) {
         render::<Json>(self, bytes, out);
     }
@@ -39,7 +41,7 @@ trait Style {
     fn char(value: u8, out: &mut Vec<u8>);
     fn ptr(value: u64, out: &mut Vec<u8>);
     fn hex(value: u64, out: &mut Vec<u8>);
-    fn enumerator(number: &[u8], name: Option<&str>, out: &mut Vec<u8>);
+    fn enumerator(value: i64, signed: bool, name: Option<&str>, out: &mut Vec<u8>);
     fn float(value: f64, shown: &str, out: &mut Vec<u8>);
     fn string(bytes: &[u8], cut: bool, out: &mut Vec<u8>);
     fn key(name: &str, out: &mut Vec<u8>);
@@ -60,7 +62,7 @@ impl Style for Text {
         match value {
             b'\'' | b'\\' => out.extend_from_slice(&[b'\'', b'\\', value, b'\'']),
             b' '..=b'~' => out.extend_from_slice(&[b'\'', value, b'\'']),
-            _ => int(value as i8, out),
+            _ => fast_dec_signed(i64::from(value as i8), out),
         }
     }
 
@@ -68,7 +70,7 @@ impl Style for Text {
         // IS_ERR_VALUE of include/linux/err.h: the last 4095 addresses are error numbers.
         if value >= u64::MAX - 4094 {
             out.extend_from_slice(b"ERR_PTR(");
-            int(value as i64, out);
+            fast_dec_signed(value as i64, out);
             out.push(b')');
         } else {
             fast_hex(value, out);
@@ -79,8 +81,11 @@ impl Style for Text {
         fast_hex(value, out);
     }
 
-    fn enumerator(number: &[u8], name: Option<&str>, out: &mut Vec<u8>) {
-        out.extend_from_slice(name.map_or(number, str::as_bytes));
+    fn enumerator(value: i64, signed: bool, name: Option<&str>, out: &mut Vec<u8>) {
+        match name {
+            Some(name) => out.extend_from_slice(name.as_bytes()),
+            None => number(value, signed, out),
+        }
     }
 
     fn float(_: f64, shown: &str, out: &mut Vec<u8>) {
@@ -103,7 +108,7 @@ impl Style for Text {
 
     fn more_members(count: u32, out: &mut Vec<u8>) {
         out.extend_from_slice("… ".as_bytes());
-        int(count, out);
+        fast_dec(count.into(), out);
         out.extend_from_slice(b" more");
     }
 
@@ -119,7 +124,7 @@ impl Style for Json {
     const VOID: &'static [u8] = b"null";
 
     fn char(value: u8, out: &mut Vec<u8>) {
-        int(value as i8, out);
+        fast_dec_signed(i64::from(value as i8), out);
     }
 
     fn ptr(value: u64, out: &mut Vec<u8>) {
@@ -132,9 +137,9 @@ impl Style for Json {
         out.push(b'"');
     }
 
-    fn enumerator(number: &[u8], name: Option<&str>, out: &mut Vec<u8>) {
+    fn enumerator(value: i64, signed: bool, name: Option<&str>, out: &mut Vec<u8>) {
         out.extend_from_slice(b"{\"value\":");
-        out.extend_from_slice(number);
+        number(value, signed, out);
         match name {
             Some(name) => {
                 out.extend_from_slice(b",\"name\":\"");
@@ -168,7 +173,7 @@ impl Style for Json {
 
     fn more_members(count: u32, out: &mut Vec<u8>) {
         Json::key("…", out);
-        int(count, out);
+        fast_dec(count.into(), out);
     }
 
     fn more_elements(count: u32, out: &mut Vec<u8>) {
@@ -178,14 +183,34 @@ impl Style for Json {
     }
 }
 
+/// Any value; integers and pointers, which most are, without a call.
+#[inline]
 fn render<S: Style>(shape: &Shape, bytes: &[u8], out: &mut Vec<u8>) {
+    match (shape, bytes.first_chunk::<8>()) {
+        (Shape::Int { size: size @ 1..=8, signed }, Some(eight)) => {
+            number(extend(u64::from_le_bytes(*eight), u32::from(*size) * 8, *signed), *signed, out);
+        }
+        (Shape::Ptr { .. }, Some(eight)) => S::ptr(u64::from_le_bytes(*eight), out),
+        _ => render_any::<S>(shape, bytes, out),
+    }
+}
+
+/// Any value. (Not inlined: what the fast path would have to save and restore for it costs more than the call.)
+#[inline(never)]
+fn render_any<S: Style>(shape: &Shape, bytes: &[u8], out: &mut Vec<u8>) {
     let shown = match shape {
-        Shape::Int { size, signed } => int_of(*size, *signed, bytes, out),
-        Shape::Ptr { .. } => load::<8>(bytes).map(|b| S::ptr(u64::from_le_bytes(b), out)),
+        Shape::Int { size: size @ 1..=8, signed } => {
+            word(bytes, *size).map(|raw| number(extend(raw, u32::from(*size) * 8, *signed), *signed, out))
+        }
+        Shape::Int { size, signed } => wide_int(*size, *signed, bytes, out),
+        Shape::Ptr { .. } => word(bytes, 8).map(|value| S::ptr(value, out)),
         Shape::Enum { size, signed, .. } => {
             word(bytes, *size).map(|raw| scalar::<S>(shape, extend(raw, u32::from(*size) * 8, *signed), out))
         }
-        Shape::Bool { size } => word(bytes, *size).map(|raw| scalar::<S>(shape, raw as i64, out)),
+        Shape::Bool { size } => {
+            let value = bytes.get(..usize::from(*size));
+            value.map(|b| scalar::<S>(shape, b.iter().any(|b| *b != 0).into(), out))
+        }
         Shape::Char => bytes.first().map(|b| S::char(*b, out)),
         Shape::Text { len } => return text::<S>(*len as usize, bytes, out),
         Shape::Float { size } => float::<S>(*size, bytes, out),
@@ -204,42 +229,27 @@ fn render<S: Style>(shape: &Shape, bytes: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// An integer in decimal. `None` if the bytes are too few.
-#[inline]
-fn int_of(size: u8, signed: bool, bytes: &[u8], out: &mut Vec<u8>) -> Option<()> {
-    match (size, signed) {
-        (4, true) => int(i32::from_le_bytes(load(bytes)?), out),
-        (4, false) => int(u32::from_le_bytes(load(bytes)?), out),
-        (8, true) => int(i64::from_le_bytes(load(bytes)?), out),
-        (8, false) => int(u64::from_le_bytes(load(bytes)?), out),
-        (1, false) => int(*bytes.first()?, out),
-        (1, true) => int(*bytes.first()? as i8, out),
-        (2, false) => int(u16::from_le_bytes(load(bytes)?), out),
-        (2, true) => int(i16::from_le_bytes(load(bytes)?), out),
-        (16, false) => int(u128::from_le_bytes(load(bytes)?), out),
-        (16, true) => int(i128::from_le_bytes(load(bytes)?), out),
-        _ => {
-            let mut wide = [0; 16];
-            let value = bytes.get(..size.into())?;
-            wide.iter_mut().zip(value).for_each(|(to, from)| *to = *from);
-            let unused = 128_u32.saturating_sub(u32::from(size) * 8).min(127);
-            let raw = u128::from_le_bytes(wide) << unused;
-            if signed { int((raw as i128) >> unused, out) } else { int(raw >> unused, out) }
-        }
-    }
+/// An integer of more than eight bytes in decimal. `None` if the bytes are too few.
+fn wide_int(size: u8, signed: bool, bytes: &[u8], out: &mut Vec<u8>) -> Option<()> {
+    let mut wide = [0; 16];
+    let value = bytes.get(..size.into())?;
+    wide.iter_mut().zip(value).for_each(|(to, from)| *to = *from);
+    let unused = 128_u32.saturating_sub(u32::from(size) * 8).min(127);
+    let raw = u128::from_le_bytes(wide) << unused;
+    let mut buffer = itoa::Buffer::new();
+    let digits = if signed { buffer.format((raw as i128) >> unused) } else { buffer.format(raw >> unused) };
+    out.extend_from_slice(digits.as_bytes());
     Some(())
 }
 
 /// A number up to 64 bits wide, extended to `i64` as its signedness says: an enum, a bool, or a bit-field of any kind.
 fn scalar<S: Style>(shape: &Shape, value: i64, out: &mut Vec<u8>) {
     match shape {
-        Shape::Int { signed: true, .. } | Shape::Char => int(value, out),
-        Shape::Int { .. } => int(value as u64, out),
+        Shape::Int { signed: true, .. } | Shape::Char => fast_dec_signed(value, out),
+        Shape::Int { .. } => fast_dec(value as u64, out),
         Shape::Bool { .. } => out.extend_from_slice(if value != 0 { b"true" } else { b"false" }),
         Shape::Enum { signed, names, .. } => {
-            let mut buffer = itoa::Buffer::new();
-            let number = if *signed { buffer.format(value) } else { buffer.format(value as u64) };
-            S::enumerator(number.as_bytes(), names.get(value), out);
+            S::enumerator(value, *signed, names.get(value), out);
         }
         _ => S::hex(value as u64, out),
     }
@@ -265,6 +275,14 @@ fn text<S: Style>(len: usize, bytes: &[u8], out: &mut Vec<u8>) {
         return out.extend_from_slice(S::MISSING);
     }
     let all = bytes.get(..len).unwrap_or(bytes);
+    let (plain, rest) = all.split_at_checked(plain_len(all)).unwrap_or((all, &[]));
+    if rest.first() == Some(&0) || (rest.is_empty() && all.len() == len) {
+        // Nothing to escape, as in nearly every name of a process.
+        out.push(b'"');
+        out.extend_from_slice(plain);
+        out.push(b'"');
+        return;
+    }
     let end = all.iter().position(|b| *b == 0);
     let value = all.get(..end.unwrap_or(all.len())).unwrap_or(all);
     S::string(value, end.is_none() && all.len() < len, out);
@@ -360,6 +378,7 @@ fn extend(raw: u64, width: u32, signed: bool) -> i64 {
 fn word(bytes: &[u8], size: u8) -> Option<u64> {
     match size {
         4 => Some(u32::from_le_bytes(load(bytes)?).into()),
+        2 => Some(u16::from_le_bytes(load(bytes)?).into()),
         1 => bytes.first().map(|b| u64::from(*b)),
         8 => Some(u64::from_le_bytes(load(bytes)?)),
         _ => {
@@ -375,8 +394,8 @@ fn load<const N: usize>(bytes: &[u8]) -> Option<[u8; N]> {
     bytes.first_chunk::<N>().copied()
 }
 
+/// A number of up to 64 bits in decimal.
 #[inline]
-fn int(value: impl itoa::Integer, out: &mut Vec<u8>) {
-    let mut buffer = itoa::Buffer::new();
-    out.extend_from_slice(buffer.format(value).as_bytes());
+fn number(value: i64, signed: bool, out: &mut Vec<u8>) {
+    if signed { fast_dec_signed(value, out) } else { fast_dec(value as u64, out) }
 }
