@@ -208,8 +208,10 @@ impl<'a> Search<'a> {
 
     fn occupy(&mut self, v: u32, p: u8) {
         let busy = &mut self.busy[usize::from(p)];
-        busy.extend(self.ranges[v as usize].parts.iter().map(|(s, e)| (*s, *e, v)));
-        busy.sort_unstable();
+        for (start, end) in &self.ranges[v as usize].parts {
+            let at = busy.partition_point(|b| b.0 < *start);
+            busy.insert(at, (*start, *end, v));
+        }
         self.place[v as usize] = Some(p);
     }
 

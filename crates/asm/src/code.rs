@@ -9,7 +9,7 @@ use crate::frame::frame;
 use crate::info;
 use crate::ir::{FuncIr, MapId, Source};
 use crate::legalize::legalize;
-use crate::liveness::liveness;
+use crate::liveness::{drop_dead, liveness};
 use crate::lower::lower;
 use crate::simplify::simplify;
 
@@ -222,6 +222,7 @@ fn function<'a>(ir: &'a FuncIr, options: &Options) -> Result<Function<'a>, Error
     }
     simplify(&mut cfg);
     legalize(&mut cfg, options);
+    drop_dead(&mut cfg);
     let place = allocate(&mut cfg)?;
     let frame = frame(&cfg);
     let emitted = emit(&cfg, &place, &frame)?;

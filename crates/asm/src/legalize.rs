@@ -6,7 +6,6 @@
 
 use crate::cfg::{Cfg, Inst, Term};
 use crate::ir::{Alu, Base, Op, Operand, Order, Reg, Size, Width};
-use crate::simplify::drop_dead;
 use crate::{Cpu, Options};
 
 /// Rewrites what no single instruction can do.
@@ -27,8 +26,6 @@ pub(crate) fn legalize(cfg: &mut Cfg, options: &Options) {
         cfg.blocks[b].term = term;
         cfg.blocks[b].insts = insts;
     }
-    // A division by zero reads nothing.
-    drop_dead(cfg);
 }
 
 struct Out<'a> {

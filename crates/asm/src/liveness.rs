@@ -3,7 +3,7 @@
 //! Every operation and every jump, in layout order, has a number `n`. It reads at point `4n`, clobbers at `4n + 1` (calls
 //! take r0-r5 away there) and writes at `4n + 2`. A range is a half-open interval of points.
 
-use crate::cfg::Cfg;
+use crate::cfg::{BlockId, Cfg};
 use crate::ir::{Op, Operand, Reg};
 
 /// A set of registers.
@@ -27,7 +27,12 @@ impl Set {
     }
     fn iter(&self) -> impl Iterator<Item = u32> {
         self.0.iter().enumerate().flat_map(|(i, word)| {
-            (0..64).filter(move |bit| word >> bit & 1 != 0).map(move |bit| i as u32 * 64 + bit)
+            let mut left = *word;
+            std::iter::from_fn(move || {
+                let bit = (left != 0).then(|| left.trailing_zeros())?;
+                left &= left - 1;
+                Some(i as u32 * 64 + bit)
+            })
         })
     }
 }
@@ -82,6 +87,8 @@ pub(crate) struct Liveness {
     pub calls: Vec<u32>,
     /// Registers read on some path from the entry that does not write them, parameters left out.
     pub unassigned: Vec<u32>,
+    /// Operations without effect whose results are never read: block, and place in it.
+    pub dead: Vec<(BlockId, usize)>,
 }
 
 /// Number 0 is the function's entry, where its parameters are written.
@@ -91,23 +98,27 @@ pub(crate) fn liveness(cfg: &Cfg) -> Liveness {
     let mut calls = Vec::new();
     // Parts are collected backwards, then turned round.
     let mut n = 1 + cfg.order.iter().map(|b| cfg.blocks[*b].insts.len() as u32 + 1).sum::<u32>();
-    let mut open: Vec<Option<u32>> = vec![None; cfg.nregs as usize];
+    let mut open = Open { ends: vec![None; cfg.nregs as usize], opened: Vec::new() };
     let mut unassigned = Vec::new();
+    let mut dead = Vec::new();
     for (i, b) in cfg.order.iter().enumerate().rev() {
         let block = &cfg.blocks[*b];
         let frequency = block.frequency();
         n -= 1;
         for id in live_out[*b].iter() {
-            open[id as usize] = Some(4 * n + 4);
+            open.until(id, 4 * n + 4);
         }
         block.term.uses(|r| read(&mut open, &mut ranges, r, 4 * n + 1, frequency));
-        for inst in block.insts.iter().rev() {
+        for (place, inst) in block.insts.iter().enumerate().rev() {
             n -= 1;
             if let Some(r) = inst.op.def() {
                 let range = &mut ranges[r.id as usize];
                 range.weight += frequency;
-                let end = open[r.id as usize].take().unwrap_or(4 * n + 3);
-                range.parts.push((4 * n + 2, end));
+                let end = open.ends[r.id as usize].take();
+                range.parts.push((4 * n + 2, end.unwrap_or(4 * n + 3)));
+                if end.is_none() && inst.op.is_pure() {
+                    dead.push((*b, place));
+                }
             }
             // An operation that is made of two instructions writes its result before it has read `b`.
             let late = late_read(&inst.op);
@@ -120,8 +131,8 @@ pub(crate) fn liveness(cfg: &Cfg) -> Liveness {
             }
         }
         let start = if i == 0 { 2 } else { 4 * n };
-        for id in 0..cfg.nregs {
-            if let Some(end) = open[id as usize].take() {
+        for id in open.opened.drain(..) {
+            if let Some(end) = open.ends[id as usize].take() {
                 ranges[id as usize].parts.push((start, end));
                 if i == 0 && !cfg.params.iter().any(|p| p.id == id) {
                     unassigned.push(id);
@@ -141,16 +152,47 @@ pub(crate) fn liveness(cfg: &Cfg) -> Liveness {
         range.parts.reverse();
         merge(&mut range.parts);
     }
-    Liveness { ranges, calls, unassigned }
+    Liveness { ranges, calls, unassigned, dead }
 }
 
-fn read(open: &mut [Option<u32>], ranges: &mut [Range], r: Reg, end: u32, frequency: f32) {
+/// Drops operations whose results are never read.
+pub(crate) fn drop_dead(cfg: &mut Cfg) {
+    loop {
+        // From the last of a block to its first, so that places stay what they were.
+        let dead = liveness(cfg).dead;
+        if dead.is_empty() {
+            return;
+        }
+        for (block, place) in dead {
+            cfg.blocks[block].insts.remove(place);
+        }
+    }
+}
+
+/// The registers alive while a block is walked backwards, and until when.
+struct Open {
+    ends: Vec<Option<u32>>,
+    /// Every register that has an end, and some that had.
+    opened: Vec<u32>,
+}
+
+impl Open {
+    fn until(&mut self, id: u32, end: u32) {
+        let slot = &mut self.ends[id as usize];
+        match slot {
+            Some(e) => *e = end.max(*e),
+            None => {
+                *slot = Some(end);
+                self.opened.push(id);
+            }
+        }
+    }
+}
+
+fn read(open: &mut Open, ranges: &mut [Range], r: Reg, end: u32, frequency: f32) {
     ranges[r.id as usize].weight += frequency;
     ranges[r.id as usize].read = true;
-    let slot = &mut open[r.id as usize];
-    if slot.is_none_or(|e| e < end) {
-        *slot = Some(end);
-    }
+    open.until(r.id, end);
 }
 
 /// The operand that must not share a register with the result.

@@ -96,6 +96,7 @@ impl Lower {
                 }
                 Node::Loop { max: 0, .. } => {}
                 Node::Loop { max, index, body, .. } => {
+                    let line = self.line;
                     self.push(at, Op::Mov { dst: *index, src: Operand::Imm(0) });
                     let after = self.block();
                     self.depth += 1;
@@ -119,6 +120,7 @@ impl Lower {
                     let end = self.nodes(body, top);
                     self.depth -= 1;
                     self.loops.pop();
+                    self.line = line;
                     if let Some(end) = end {
                         self.end(end, Term::Jump(again));
                     }

@@ -17,7 +17,7 @@ pub(crate) fn simplify(cfg: &mut Cfg) {
         if thread_known(cfg) {
             cfg.layout();
         }
-        drop_dead(cfg);
+        drop_unread(cfg);
         if cfg.order.len() == before {
             break;
         }
@@ -298,8 +298,8 @@ impl Facts {
     }
 }
 
-/// Drops operations without effect whose results nobody reads.
-pub(crate) fn drop_dead(cfg: &mut Cfg) {
+/// Drops operations without effect whose results nobody reads anywhere, and moves of a register to itself.
+fn drop_unread(cfg: &mut Cfg) {
     let mut reads = vec![0u32; cfg.nregs as usize];
     for b in &cfg.order {
         cfg.blocks[*b].term.uses(|r| reads[r.id as usize] += 1);

@@ -347,10 +347,9 @@ fn write(f: &mut Func<'_>, stmt: &Stmt, s: &mut Scope<'_>) {
             // The kernel copies forward, so overlapping copies are left out.
             let area = |r: Reg| s.pointers.iter().find(|p| p.0 == r).map(|p| p.2);
             match (s.at(to, len), s.at(from, len)) {
-                (Some((to, a)), Some((from, b))) if area(to) != area(from) => f.call(
-                    Helper::PROBE_READ_KERNEL,
-                    &[Arg::Offset(to, a), len.into(), Arg::Offset(from, b)],
-                ),
+                (Some((to, a)), Some((from, b))) if area(to) != area(from) => {
+                    f.call(Helper::PROBE_READ_KERNEL, &[Arg::Offset(to, a), len.into(), Arg::Offset(from, b)])
+                }
                 _ => return,
             }
         }
@@ -447,7 +446,14 @@ fn write(f: &mut Func<'_>, stmt: &Stmt, s: &mut Scope<'_>) {
     s.vals.push(new);
 }
 
-fn function(f: &mut Func<'_>, script: &Script, body: &[Stmt], nparams: Option<usize>, subs: &[(SubId, usize)], callback: SubId) {
+fn function(
+    f: &mut Func<'_>,
+    script: &Script,
+    body: &[Stmt],
+    nparams: Option<usize>,
+    subs: &[(SubId, usize)],
+    callback: SubId,
+) {
     let main = nparams.is_none();
     let mut s = Scope {
         vals: Vec::new(),
@@ -559,7 +565,8 @@ fn kernel_and_evaluator_agree() {
 fn check(script: &Script, loadable: bool, tally: &RefCell<Tally>) -> Result<(), TestCaseError> {
     let program = build(script);
     let ctx: Vec<u8> = script.ctx.iter().flat_map(|w| w.to_ne_bytes()).collect();
-    let bytes = |n: u32| (0..n).map(|i| (script.seed.rotate_left(i * 7) as u8) ^ i as u8).collect::<Vec<u8>>();
+    let bytes =
+        |n: u32| (0..n).map(|i| (script.seed.rotate_left(i * 7) as u8) ^ i as u8).collect::<Vec<u8>>();
     let maps = [
         TestMap { value_size: OUT_SIZE, values: bytes(OUT_SIZE) },
         TestMap { value_size: ELEMENT, values: bytes(ELEMENT * ELEMENTS) },
