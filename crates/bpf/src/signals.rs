@@ -40,7 +40,8 @@ impl AsFd for Signals {
 impl Signals {
     /// Blocks the three signals in this thread, and in the threads it starts later, and opens the descriptor.
     ///
-    /// A signal that was ignored when we started (`nohup`) stays ignored. Children started by
+    /// SIGHUP stays ignored if it was when we started (`nohup`). SIGINT does not: a shell ignores it in what a script
+    /// starts with `&`, and a tracer that `kill -INT` does not end would be left attached. Children started by
     /// [`std::process::Command`] get an empty mask.
     pub fn block() -> Result<Signals> {
         let mut set = MaybeUninit::<libc::sigset_t>::uninit();
@@ -49,13 +50,16 @@ impl Signals {
         let set = unsafe {
             libc::sigemptyset(set.as_mut_ptr());
             let mut set = set.assume_init();
-            for number in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
-                let mut old = MaybeUninit::<libc::sigaction>::zeroed();
-                libc::sigaction(number, std::ptr::null(), old.as_mut_ptr());
-                if old.assume_init().sa_sigaction != libc::SIG_IGN {
-                    libc::sigaddset(&mut set, number);
-                }
+            libc::sigaddset(&mut set, libc::SIGINT);
+            libc::sigaddset(&mut set, libc::SIGTERM);
+            let mut old = MaybeUninit::<libc::sigaction>::zeroed();
+            libc::sigaction(libc::SIGHUP, std::ptr::null(), old.as_mut_ptr());
+            if old.assume_init().sa_sigaction != libc::SIG_IGN {
+                libc::sigaddset(&mut set, libc::SIGHUP);
             }
+            // A signal whose action is to be ignored is thrown away even while blocked; the default keeps it pending.
+            libc::signal(libc::SIGINT, libc::SIG_DFL);
+            libc::signal(libc::SIGTERM, libc::SIG_DFL);
             if libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut()) != 0 {
                 return Err(Error::last("block signals"));
             }

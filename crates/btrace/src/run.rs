@@ -199,6 +199,7 @@ impl Running {
             return Ok(());
         }
         self.said_at = Instant::now();
+        self.session.tend()?;
         let lost = self.session.losses()?.lost;
         if lost > self.said.lost {
             say(format_args!("btrace: {} events lost: the ring buffer was full", lost - self.said.lost));

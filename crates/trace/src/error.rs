@@ -58,7 +58,7 @@ pub enum Error {
         /// fentry or fexit.
         method: &'static str,
         /// The kernel's answer.
-        source: bpf::Error,
+        cause: bpf::Error,
     },
     /// The verifier or the attach refused one target.
     #[error("{target}: {reason}")]

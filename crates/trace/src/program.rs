@@ -17,7 +17,7 @@ pub mod maps {
     pub const RING: MapId = MapId(0);
     /// Per-CPU array of counters, see [`super::counter`].
     pub const COUNTERS: MapId = MapId(1);
-    /// Hash of calls under way: key by [`super::call_key`], value the time of entry.
+    /// Hash of calls under way: key by [`super::call_key`], value a [`super::cell`].
     pub const CALLS: MapId = MapId(2);
     /// Hash of the tasks that are followed, by address.
     pub const TASKS: MapId = MapId(3);
@@ -33,6 +33,16 @@ pub mod counter {
     pub const UNFOLLOWED: u32 = 2;
     /// How many there are.
     pub const COUNT: u32 = 3;
+}
+
+/// A call's cell in [`maps::CALLS`].
+pub mod cell {
+    /// `u64` kernel time of the entry, ns; 0 once the exit has taken it.
+    pub const TIME: i32 = 0;
+    /// `u64` probe that wrote it.
+    pub const PROBE: i32 = 8;
+    /// Bytes.
+    pub const SIZE: u32 = 16;
 }
 
 /// How a program reads its arguments.
@@ -69,7 +79,7 @@ pub fn event(plan: &Plan, index: u32, probe: &Probe, access: ArgAccess) -> Progr
         let now = f.call(Helper::KTIME_GET_NS, &[]);
         let entry_time = probe.layout.entry_time.map(|at| {
             lines.mark(f, "duration");
-            (at, take_entry_time(f, ctx))
+            (at, take_entry_time(f, ctx, index))
         });
         lines.mark(f, "room in the ring buffer");
         let size = i64::from(probe.layout.size);
@@ -99,7 +109,11 @@ pub fn event(plan: &Plan, index: u32, probe: &Probe, access: ArgAccess) -> Progr
 }
 
 /// The program at a function's entry that keeps the time for the exit.
-pub fn entry_time(plan: &Plan, probe: &Probe) -> Program {
+///
+/// The call's cell in the map is found and written in place, and emptied in place by the exit: making and deleting an
+/// entry for each call would cost four times as much. Cells stay for the next call at that place of some stack; see
+/// [`crate::Session::tend`] for when they have become too many.
+pub fn entry_time(plan: &Plan, index: u32, probe: &Probe) -> Program {
     let name = &probe.target.name;
     let mut program = Program::new(&self::name(AttachType::Fentry, name), name);
     program.main(|f| {
@@ -110,12 +124,20 @@ pub fn entry_time(plan: &Plan, probe: &Probe) -> Program {
         let key = f.slot(8, 8);
         let value = call_key(f, ctx);
         f.store_slot(Size::DW, key, 0, value);
-        let time = f.slot(8, 8);
+        let found = f.call(Helper::MAP_LOOKUP_ELEM, &[Arg::Map(maps::CALLS), Arg::SlotAddr(key, 0)]);
+        f.if_(Cmp::Ne, Width::W64, found, 0, |f| {
+            f.store(Size::DW, found, cell::PROBE, i64::from(index));
+            let now = f.call(Helper::KTIME_GET_NS, &[]);
+            f.store(Size::DW, found, cell::TIME, now);
+            f.ret(0);
+        });
+        let new = f.slot(cell::SIZE, 8);
+        f.store_slot(Size::DW, new, cell::PROBE, i64::from(index));
         let now = f.call(Helper::KTIME_GET_NS, &[]);
-        f.store_slot(Size::DW, time, 0, now);
+        f.store_slot(Size::DW, new, cell::TIME, now);
         let kept = f.call(
             Helper::MAP_UPDATE_ELEM,
-            &[Arg::Map(maps::CALLS), Arg::SlotAddr(key, 0), Arg::SlotAddr(time, 0), Arg::Imm(0)],
+            &[Arg::Map(maps::CALLS), Arg::SlotAddr(key, 0), Arg::SlotAddr(new, 0), Arg::Imm(0)],
         );
         f.if_(Cmp::Ne, Width::W64, kept, 0, |f| count(f, counter::UNTIMED));
         f.ret(0);
@@ -231,8 +253,8 @@ fn call_key(f: &mut Func<'_>, ctx: Reg) -> Operand {
     f.alu(Alu::Sub, Width::W64, ctx, map).into()
 }
 
-/// Takes the time of entry out of the map: 0 when the entry was not seen.
-fn take_entry_time(f: &mut Func<'_>, ctx: Reg) -> Reg {
+/// Takes the time of entry out of the call's cell: 0 when this probe's entry was not seen.
+fn take_entry_time(f: &mut Func<'_>, ctx: Reg, index: u32) -> Reg {
     let key = f.slot(8, 8);
     let value = call_key(f, ctx);
     f.store_slot(Size::DW, key, 0, value);
@@ -240,9 +262,13 @@ fn take_entry_time(f: &mut Func<'_>, ctx: Reg) -> Reg {
     f.assign(time, 0);
     let found = f.call(Helper::MAP_LOOKUP_ELEM, &[Arg::Map(maps::CALLS), Arg::SlotAddr(key, 0)]);
     f.if_(Cmp::Ne, Width::W64, found, 0, |f| {
-        let kept = f.load(Size::DW, found, 0);
-        f.assign(time, kept);
-        f.call(Helper::MAP_DELETE_ELEM, &[Arg::Map(maps::CALLS), Arg::SlotAddr(key, 0)]);
+        // Another function's call may have been at this place of the stack, and its exit not seen.
+        let owner = f.load(Size::DW, found, cell::PROBE);
+        f.if_(Cmp::Eq, Width::W64, owner, i64::from(index), |f| {
+            let kept = f.load(Size::DW, found, cell::TIME);
+            f.assign(time, kept);
+            f.store(Size::DW, found, cell::TIME, 0);
+        });
     });
     time
 }

@@ -4,14 +4,14 @@ use crate::error::Error;
 use crate::event::Event;
 use crate::layout::Layout;
 use crate::plan::{Method, Plan, Probe};
-use crate::program::{self, ArgAccess, counter, maps};
+use crate::program::{self, ArgAccess, cell, counter, maps};
 use crate::tracker;
 use asm::{Code, MapId};
 use bpf::{AttachType, Link, Load, Map, MapType, ProgType, Program, RingBuf};
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
-/// Calls under way whose entry time is kept, at one time.
+/// Places on kernel stacks whose calls can be timed, at one time.
 const MOST_CALLS: u32 = 16384;
 
 /// A target that could not be attached, while others could.
@@ -48,6 +48,8 @@ pub struct Session {
     tracker: Vec<(Program, Link)>,
     /// Calls missed by programs that are no longer attached.
     missed_before: u64,
+    /// Calls that could not be timed when [`Session::tend`] last looked.
+    untimed_before: u64,
     /// Targets that failed while others went on.
     pub failed: Vec<Failed>,
 }
@@ -69,7 +71,8 @@ impl Session {
         let ring = Map::create(MapType::RingBuf, "events", 0, 0, plan.ring_size).map_err(permission)?;
         let counters = Map::create(MapType::PerCpuArray, "counters", 4, 8, counter::COUNT)?;
         let exits = plan.probes.iter().any(|p| p.method == Method::Fexit);
-        let calls = exits.then(|| Map::create(MapType::Hash, "calls", 8, 8, MOST_CALLS)).transpose()?;
+        let calls =
+            exits.then(|| Map::create(MapType::Hash, "calls", 8, cell::SIZE, MOST_CALLS)).transpose()?;
         let followed = plan.filter.followed;
         let tasks =
             followed.then(|| Map::create(MapType::Hash, "tasks", 8, 4, tracker::MOST_TASKS)).transpose()?;
@@ -80,6 +83,7 @@ impl Session {
             attached: Vec::new(),
             tracker: Vec::new(),
             missed_before: 0,
+            untimed_before: 0,
             failed: Vec::new(),
         };
         if followed {
@@ -134,7 +138,7 @@ impl Session {
     fn attach_one(&mut self, plan: &Plan, index: u32, probe: &Probe) -> Result<(), Error> {
         // The entry's time first, so that every exit seen after it has a duration.
         if probe.method == Method::Fexit {
-            let program = program::entry_time(plan, probe);
+            let program = program::entry_time(plan, index, probe);
             let code = assemble(&probe.target.name, &program)?;
             let loaded = self.load_probe(&code, probe, AttachType::Fentry)?;
             self.link(loaded, probe)?;
@@ -186,7 +190,7 @@ impl Session {
                 Some(log) => {
                     Error::Target { target: probe.target.name.clone(), reason: verifier_reason(log) }
                 }
-                None if source.is_permission() => Error::MethodRefused { method, source },
+                None if source.is_permission() => Error::MethodRefused { method, cause: source },
                 None => Error::Target { target: probe.target.name.clone(), reason: source.to_string() },
             },
             other => other,
@@ -262,6 +266,28 @@ impl Session {
     /// Whether the ring holds anything.
     pub fn is_drained(&self) -> bool {
         self.ring.pending() == 0
+    }
+
+    /// To be called now and then, every second or so: when the cells for entry times have run out, gives back those
+    /// that hold no call under way.
+    ///
+    /// A call that takes such a cell at this very moment goes without a duration, and its event says so.
+    pub fn tend(&mut self) -> Result<(), Error> {
+        let Some(calls) = &self.maps.calls else { return Ok(()) };
+        let untimed = self.maps.counters.sum_u64(counter::UNTIMED)?;
+        if untimed == self.untimed_before {
+            return Ok(());
+        }
+        self.untimed_before = untimed;
+        let mut freed = 0;
+        for key in calls.keys()? {
+            let empty = |cell: Vec<u8>| cell.get(..8).is_some_and(|time| time.iter().all(|b| *b == 0));
+            if calls.lookup(&key)?.is_some_and(empty) && calls.delete(&key)? {
+                freed += 1;
+            }
+        }
+        log::debug!("{untimed} calls could not be timed so far; {freed} cells freed");
+        Ok(())
     }
 
     /// Detaches every probe; what is in the ring can still be drained.
