@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::ops::Deref;
 use std::path::Path;
 
-use memmap2::Mmap;
+use memmap2::{Mmap, MmapOptions};
 
 /// The kernel's own BTF files.
 const SYSFS: &str = "/sys/kernel/btf/";
@@ -41,13 +41,14 @@ impl Source {
     }
 }
 
-/// A map of the whole file, if the kernel grants one.
+/// A map of the whole file, if the kernel grants one: a private one only, `btf_sysfs_vmlinux_mmap` of `kernel/bpf/sysfs_btf.c`
+/// refuses a shared one.
 #[allow(unsafe_code)]
 fn map(file: &File) -> Option<Mmap> {
     // SAFETY: a map is a shared view of its file, so the file must not change under it. This one is only asked for below
     // `/sys/kernel/btf`, where the pages are the read-only BTF section of the running kernel: nothing can write or truncate
     // them. Files anywhere else are read instead.
-    unsafe { Mmap::map(file) }.ok().filter(|m| m.len() as u64 <= MAX_LEN)
+    unsafe { MmapOptions::new().map_copy_read_only(file) }.ok().filter(|m| m.len() as u64 <= MAX_LEN)
 }
 
 impl Deref for Source {

@@ -138,6 +138,20 @@ fn text_of(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
+/// A map costs no memory of ours. Kernels before 6.16 refuse it, and the file is read.
+#[test]
+fn the_kernels_btf_is_mapped_where_it_can_be() {
+    let Some(btf) = host() else { return };
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut numbers = release.split(['.', '-']).map_while(|n| n.parse::<u32>().ok());
+    let version = (numbers.next().unwrap(), numbers.next().unwrap());
+    if version >= (6, 16) {
+        assert!(btf.is_mapped(), "{release}");
+    } else {
+        eprintln!("skipped: Linux {release} cannot map its BTF (6.16 can)");
+    }
+}
+
 // Debian's 6.1 cannot map its BTF: reading it gives the same.
 #[test]
 fn a_copy_is_read_like_the_map() {

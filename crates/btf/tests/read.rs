@@ -285,6 +285,13 @@ fn names_are_compared_whole() {
     for name in ["", "vfs_rea", "b", "abc", "abcdefghi", "a\0", "\0"] {
         assert_eq!(btf.find(Kind::Typedef, name), None, "{name:?}");
     }
+    let from = |prefix| btf.names_from(Kind::Typedef, prefix).map(|(_, name)| name).collect::<Vec<_>>();
+    assert_eq!(from("vfs_readl"), ["vfs_readlink"]);
+    assert_eq!(from("vfs_"), ["vfs_read", "vfs_readv", "vfs_readlink"]);
+    assert_eq!(from("abcdefgh"), ["abcdefgh"]);
+    assert_eq!(from("a"), ["a", "ab", "abcdefgh", "abcdefg"]);
+    assert_eq!(from("a\0"), [""; 0]);
+    assert_eq!(from(""), names);
     // Asked for twice, answered twice.
     let twice = btf.find_many(&[(Kind::Typedef, "a"), (Kind::Int, "int"), (Kind::Typedef, "a")]);
     assert_eq!(twice, [Some(ids[3]), Some(int), Some(ids[3])]);
