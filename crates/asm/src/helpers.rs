@@ -9,6 +9,9 @@ macro_rules! helpers {
         impl Helper {
             $(#[doc = concat!("`bpf_", $text, "`: ", $doc)] pub const $name: Helper = Helper($id);)*
 
+            /// Every helper of this table.
+            pub const ALL: &[Helper] = &[$(Helper::$name),*];
+
             /// The kernel's name without `bpf_`, if this table has it.
             pub const fn name(self) -> Option<&'static str> {
                 match self.0 {

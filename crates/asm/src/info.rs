@@ -19,7 +19,8 @@ pub(crate) fn describe(program: &Program, functions: &[Function<'_>]) -> Describ
     let mut btf = Builder::new();
     let int = btf.int("int", 4, true);
     let u64_type = btf.int("unsigned long long", 8, false);
-    let pointer = btf.ptr(TypeId::VOID);
+    // As libbpf's BPF_PROG declares it; of a `void *` newer verifiers remark that they cannot tell its size.
+    let pointer = btf.ptr(u64_type);
     let file_name_off = btf.string(&program.file.replace('\0', " "));
     let (mut func_info, mut line_info) = (Vec::new(), Vec::new());
     for f in functions {
