@@ -35,8 +35,11 @@
 //!
 //! # What it costs
 //!
-//! Opening costs about 20 instructions a type and four bytes of memory a type. Finding names walks the index and compares the
-//! first eight bytes of each name of the kind asked for; asking for many at once ([`Btf::find_many`]) costs the same as for one.
+//! Opening costs about 31 instructions and four bytes of memory a type (Linux 6.18: 127,000 types, 0.9 ms; the map itself is the
+//! kernel's memory). Finding names walks the index and compares the first eight bytes of each name of the kinds asked for, about 50
+//! instructions each; asking for many at once ([`Btf::find_many`]) costs the same as for one. A whole process that opens the BTF,
+//! finds five functions and prints their declarations takes 7.6 M instructions. Rendering an integer or a pointer takes about
+//! 100, a `char[16]` 150. `examples/find` and `examples/cost` are what to count with.
 //!
 //! # What it leaves out
 //!
