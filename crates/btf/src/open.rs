@@ -210,8 +210,8 @@ impl Btf {
 #[inline(never)]
 fn index(types: &[u8], layout: &[u8], first_id: u32) -> Result<Vec<Entry>, Error> {
     let tails = tails(layout);
-    // At most this many records fit. Pages that are not written stay untouched, and go back below.
-    let mut index = Vec::with_capacity(types.len() / TYPE_LEN);
+    // A kernel's records are 25 bytes long on average. What is not used goes back below.
+    let mut index = Vec::with_capacity(types.len() / 20);
     let mut rest = types;
     while let Some((head, _)) = rest.split_first_chunk::<TYPE_LEN>() {
         let [_, _, _, _, i0, i1, i2, i3, ..] = *head;
