@@ -48,6 +48,9 @@ fn guest(control: &mut Option<File>) -> Result<(), String> {
     sys::interface_up("lo").map_err(|error| format!("bringing loopback up: {error}"))?;
 
     let command = fs::read_to_string("/lab/command").map_err(|error| format!("/lab/command: {error}"))?;
+    let settle =
+        fs::read_to_string("/lab/settle").ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0);
+    thread::sleep(Duration::from_millis(settle));
     let say_now = |control: &mut Option<File>, line: &str| {
         if let Some(port) = control {
             say(port, line);

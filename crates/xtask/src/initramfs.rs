@@ -1,7 +1,7 @@
 //! The guest's file system, made anew for every run: busybox, btrace, the workloads, what the caller adds.
 //!
 //! `/init` is the workloads binary, which acts as init under that name (`crates/workloads/src/init.rs`); what it needs
-//! to know lies in `/lab`: the command, and modules to load in the order of their names.
+//! to know lies in `/lab`: the command, the milliseconds to wait before it, and modules to load in the order of their names.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
@@ -9,6 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::str::FromStr;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
@@ -58,6 +59,8 @@ pub struct Contents<'a> {
     pub additions: &'a [Addition],
     /// Run under `sh -c`.
     pub command: &'a str,
+    /// How long to idle before it, so that the kernel's own work of the boot is over.
+    pub settle: Duration,
 }
 
 /// Writes the archive into a file that has no name, and so never outlives us.
@@ -103,6 +106,7 @@ fn write<W: Write>(archive: &mut Archive<W>, contents: &Contents<'_>) -> Result<
     }
 
     archive.file("/lab/command", 0o644, contents.command.as_bytes())?;
+    archive.file("/lab/settle", 0o644, contents.settle.as_millis().to_string().as_bytes())?;
     for (order, module) in contents.modules.iter().enumerate() {
         archive.file(&format!("/lab/modules/{order:03}-{}.ko", module.name), 0o644, &module.object)?;
     }

@@ -3,12 +3,17 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod apt;
+mod bench;
 mod cpio;
+mod demo;
+mod dist;
+mod frames;
 mod guest;
 mod initramfs;
 mod kernels;
+mod matrix;
 mod modules;
-#[allow(dead_code, reason = "the captured output is for the chores to come: test, bench, demo")]
+mod test;
 mod vm;
 mod vm_command;
 mod workspace;
@@ -27,12 +32,20 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Chore {
+    Demo(demo::Arguments),
+    Test(test::Arguments),
     Vm(vm_command::Arguments),
+    Bench(bench::Arguments),
+    Dist(dist::Arguments),
 }
 
 fn main() -> ExitCode {
     let result = match Arguments::parse().chore {
+        Chore::Demo(arguments) => demo::run(&arguments),
+        Chore::Test(arguments) => test::run(&arguments),
         Chore::Vm(arguments) => vm_command::run(arguments),
+        Chore::Bench(arguments) => bench::run(&arguments),
+        Chore::Dist(arguments) => dist::run(&arguments),
     };
     match result {
         Ok(status) => ExitCode::from(status),

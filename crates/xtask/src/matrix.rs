@@ -1,0 +1,301 @@
+//! The lab matrix: what btrace must do on every kernel, checked on each of them.
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use serde_json::Value;
+
+use crate::frames::{self, Ran};
+use crate::kernels::STOCK;
+use crate::vm::VmOptions;
+
+/// One command and what must come of it.
+struct Check {
+    name: &'static str,
+    command: &'static str,
+    judge: fn(&Ran) -> Result<()>,
+}
+
+/// Passed and failed checks, over all kernels.
+#[derive(Debug, Default)]
+pub struct Tally {
+    pub passed: usize,
+    pub failed: usize,
+}
+
+/// Runs every check on every stock kernel, one boot each, and says how each went on stderr.
+pub fn run(only: Option<&str>) -> Result<Tally> {
+    let mut tally = Tally::default();
+    for stock in STOCK.iter().filter(|s| only.is_none_or(|only| only == s.label)) {
+        let commands: Vec<&str> = CHECKS.iter().map(|c| c.command).collect();
+        let ran = frames::run(&VmOptions::new(stock.label, ""), &commands)
+            .with_context(|| format!("kernel {}", stock.label))?;
+        for (check, ran) in CHECKS.iter().zip(&ran) {
+            match (check.judge)(ran) {
+                Ok(()) => {
+                    tally.passed += 1;
+                    eprintln!("lab {:<5} ok      {}", stock.label, check.name);
+                }
+                Err(error) => {
+                    tally.failed += 1;
+                    eprintln!("lab {:<5} FAILED  {}: {error:#}", stock.label, check.name);
+                    eprintln!("  status {}\n{}", ran.status, excerpt(&ran.stdout));
+                    eprintln!("{}", excerpt(&ran.stderr));
+                }
+            }
+        }
+    }
+    Ok(tally)
+}
+
+fn excerpt(text: &str) -> String {
+    text.lines().take(12).map(|l| format!("  | {l}")).collect::<Vec<_>>().join("\n")
+}
+
+const CHECKS: &[Check] = &[
+    Check {
+        name: "1,000 reads by dd, typed, with return values and durations",
+        command: "btrace -k vfs_read -c 'dd if=/dev/zero of=/dev/null bs=512 count=1000 2>/dev/null'",
+        judge: |ran| {
+            no_loss(ran)?;
+            let lines: Vec<&str> = ran.stdout.lines().filter(|l| l.contains(":dd)")).collect();
+            ensure!(lines.len() == 1000, "{} lines", lines.len());
+            for line in lines {
+                let rest = line.strip_prefix("vfs_read args=((struct file *)file=0x").context("start of the line")?;
+                let rest = rest.split_once(", (char *)buf=0x").context("buf")?.1;
+                let rest = rest.split_once(", (size_t)count=512, (loff_t *)pos=0x").context("count and pos")?.1;
+                let rest = rest.split_once(") retval=(ssize_t)512 cpu=").context("retval")?.1;
+                let rest = rest.split_once(" process=(").context("process")?.1;
+                let (duration, time) = rest
+                    .split_once(":dd) duration=")
+                    .and_then(|(_, r)| r.split_once(" time="))
+                    .context("duration and time")?;
+                ensure!(duration.ends_with('s') && duration.starts_with(|c: char| c.is_ascii_digit()), "{duration}");
+                ensure!(time.len() == "12:34:56.123456789".len(), "time {time}");
+            }
+            Ok(())
+        },
+    },
+    Check {
+        name: "the same as JSON",
+        command: "btrace -k vfs_read --json -c 'dd if=/dev/zero of=/dev/null bs=512 count=1000 2>/dev/null'",
+        judge: |ran| {
+            no_loss(ran)?;
+            let events = json(ran)?;
+            let dd: Vec<&Value> = events.iter().filter(|e| e["comm"] == "dd").collect();
+            ensure!(dd.len() == 1000, "{} events", dd.len());
+            let mut last = 0;
+            for event in dd {
+                let names: Vec<&str> =
+                    event["args"].as_array().context("args")?.iter().filter_map(|a| a["name"].as_str()).collect();
+                ensure!(names == ["file", "buf", "count", "pos"], "{names:?}");
+                ensure!(event["args"][2]["value"] == 512 && event["args"][2]["type"] == "size_t");
+                ensure!(event["retval"]["value"] == 512 && event["retval"]["type"] == "ssize_t");
+                ensure!(event["args"][0]["value"].as_str().is_some_and(|v| v.starts_with("0xffff")));
+                ensure!(event["duration_ns"].as_u64().is_some_and(|d| d > 0 && d < 10_000_000_000), "duration");
+                ensure!(event["method"] == "fexit" && event["target"] == "vfs_read");
+                let time = event["time_ns"].as_u64().context("time_ns")?;
+                ensure!(time >= last, "one task's events are in order");
+                last = time;
+            }
+            Ok(())
+        },
+    },
+    Check {
+        name: "entry mode has no return value",
+        command: "btrace -k vfs_read --mode entry -c 'dd if=/dev/zero of=/dev/null bs=7 count=10 2>/dev/null'",
+        judge: |ran| {
+            no_loss(ran)?;
+            let lines: Vec<&str> = ran.stdout.lines().filter(|l| l.contains("(size_t)count=7,")).collect();
+            ensure!(lines.len() == 10, "{} lines", lines.len());
+            ensure!(lines.iter().all(|l| !l.contains("retval") && !l.contains("duration")));
+            Ok(())
+        },
+    },
+    Check {
+        name: "no BTF: one clear line",
+        command: "mount -t tmpfs none /sys/kernel/btf && { btrace -k vfs_read; s=$?; umount /sys/kernel/btf; exit $s; }",
+        judge: |ran| refused(ran, "no kernel type information at /sys/kernel/btf/vmlinux"),
+    },
+    Check {
+        name: "an unknown function gets the right name",
+        command: "btrace -k vfs_raed",
+        judge: |ran| refused(ran, "did you mean vfs_read"),
+    },
+    Check {
+        name: "an unknown tracepoint gets the right name",
+        command: "btrace -t sched_process_exce",
+        judge: |ran| refused(ran, "did you mean sched_process_exec"),
+    },
+    Check {
+        name: "what trampolines cannot do is said in terms of the target",
+        command: "btrace -k seq_printf",
+        judge: |ran| refused(ran, "seq_printf: takes a variable number of arguments"),
+    },
+    Check {
+        name: "a process that is not there",
+        command: "btrace -k vfs_read --filter-pid 4000000",
+        judge: |ran| refused(ran, "no such process"),
+    },
+    Check {
+        name: "Ctrl-C and SIGKILL leave nothing attached",
+        command: r#"
+            attached() { grep -c vfs_read /sys/kernel/tracing/enabled_functions; }
+            gone() { for i in 1 2 3 4 5 6 7 8 9 10; do [ "$(attached)" = 0 ] && { echo gone; return; }; sleep 0.2; done; echo left; }
+            for signal in INT TERM KILL; do
+                btrace -k vfs_read -o /dev/null 2>/tmp/said &
+                until grep -q running /tmp/said; do sleep 0.1; done
+                echo "while $(attached)"
+                kill -$signal $!; wait $!; echo "status $?"
+                gone
+            done"#,
+        judge: |ran| {
+            let want = "while 1\nstatus 0\ngone\nwhile 1\nstatus 0\ngone\nwhile 1\nstatus 137\ngone\n";
+            ensure!(ran.stdout == want, "got {:?}", ran.stdout);
+            Ok(())
+        },
+    },
+    Check {
+        name: "a tiny buffer and a stopped reader: printed + lost = produced",
+        command: r"
+            workloads --pid --wait read-zero 5000 512 >/tmp/pid & w=$!
+            until [ -s /tmp/pid ]; do sleep 0.1; done
+            btrace -k vfs_read --mode entry --buffer-size 64K --filter-pid $(cat /tmp/pid) 2>/tmp/said & b=$!
+            until grep -q running /tmp/said; do sleep 0.1; done
+            kill -STOP $b; kill -USR1 $(cat /tmp/pid); wait $w; kill -CONT $b; kill -INT $b; wait $b; s=$?
+            cat /tmp/said >&2; exit $s",
+        judge: |ran| {
+            ensure!(ran.status == 0);
+            let (printed, lost) = summary(ran)?;
+            ensure!(lost > 0, "a 64 KiB ring must have overrun");
+            ensure!(printed + lost == 5000, "{printed} + {lost}");
+            ensure!(ran.stdout.lines().count() as u64 == printed, "the summary tells what was printed");
+            Ok(())
+        },
+    },
+    Check {
+        name: "Ctrl-C straight after a burst: what is in the buffer is still printed",
+        command: r"
+            workloads --pid --wait read-zero 20000 512 >/tmp/pid & w=$!
+            until [ -s /tmp/pid ]; do sleep 0.1; done
+            btrace -k vfs_read --filter-pid $(cat /tmp/pid) 2>/tmp/said & b=$!
+            until grep -q running /tmp/said; do sleep 0.1; done
+            kill -USR1 $(cat /tmp/pid); wait $w; kill -INT $b; wait $b; s=$?
+            cat /tmp/said >&2; exit $s",
+        judge: |ran| {
+            let (printed, lost) = summary(ran)?;
+            ensure!(printed + lost == 20000 && ran.stdout.lines().count() as u64 == printed, "{printed} + {lost}");
+            ensure!(ran.status == 0 && !ran.stdout.contains("duration=?"), "every call has its duration");
+            Ok(())
+        },
+    },
+    Check {
+        name: "exactly as many events as asked for",
+        command: "btrace -k vfs_read --limit-events 7 -c 'dd if=/dev/zero of=/dev/null bs=512 count=100 2>/dev/null'",
+        judge: |ran| {
+            ensure!(ran.status == 0 && ran.stdout.lines().count() == 7, "{} lines", ran.stdout.lines().count());
+            Ok(())
+        },
+    },
+    Check {
+        name: "a command's children are followed, and nobody else",
+        command: r"
+            (while :; do /bin/true; workloads read-zero 10 1; done) & noise=$!
+            btrace -t sched_process_exec --json -c 'workloads exec-true 3; (workloads exec-true 2)'
+            s=$?; kill $noise; exit $s",
+        judge: |ran| {
+            no_loss(ran)?;
+            let files: Vec<String> = json(ran)?
+                .iter()
+                .map(|e| e["args"][2]["pointee"]["filename"].as_str().unwrap_or("?").to_string())
+                .collect();
+            let of = |name: &str| files.iter().filter(|f| f.ends_with(name)).count();
+            ensure!(of("/true") == 5 && of("/workloads") == 2 && files.len() == 7, "{files:?}");
+            Ok(())
+        },
+    },
+    Check {
+        name: "strings, signed integers, negative returns",
+        command: "btrace -k do_sys_openat2 -c 'workloads open-missing 3 /no/such/file'",
+        judge: |ran| {
+            no_loss(ran)?;
+            let lines: Vec<&str> = ran.stdout.lines().filter(|l| l.contains("/no/such/file")).collect();
+            ensure!(lines.len() == 3, "{} lines", lines.len());
+            for line in lines {
+                ensure!(line.starts_with("do_sys_openat2 args=((int)dfd=-100, (const char *)filename=0x"), "{line}");
+                ensure!(line.contains("(\"/no/such/file\"), (struct open_how *)how=0x"), "{line}");
+                ensure!(line.contains(" retval=(long int)-2 ") || line.contains(" retval=(long)-2 "), "{line}");
+            }
+            Ok(())
+        },
+    },
+    Check {
+        name: "bools and enums by name",
+        command: r#"
+            btrace -t sched_switch -c 'workloads sleep-ms 1'
+            btrace -k do_send_sig_info -c 'kill -CONT $$'"#,
+        judge: |ran| {
+            ensure!(ran.stdout.contains("sched_switch args=((bool)preempt=false, "), "bool");
+            ensure!(ran.stdout.contains("(int)sig=18, "), "signal number");
+            ensure!(ran.stdout.contains("(enum pid_type)type=PIDTYPE_TGID"), "enum");
+            Ok(())
+        },
+    },
+    Check {
+        name: "globs and lists",
+        command: "btrace -k 'vfs_{read,write},vfs_w*' -c 'dd if=/dev/zero of=/dev/null bs=512 count=5 2>/dev/null'",
+        judge: |ran| {
+            let of = |name: &str| {
+                ran.stdout.lines().filter(|l| l.starts_with(name) && l.contains("count=512")).count()
+            };
+            ensure!((of("vfs_read "), of("vfs_write ")) == (5, 5), "{} and {}", of("vfs_read "), of("vfs_write "));
+            Ok(())
+        },
+    },
+    Check {
+        name: "programs are named for bpftool: func_info and line_info reach the kernel",
+        command: "btrace -vv -k vfs_read --limit-events 1 -c 'workloads read-zero 1 1'",
+        judge: |ran| {
+            ensure!(ran.stderr.contains("; size_t count"), "the program is shown with the capture's line");
+            Ok(())
+        },
+    },
+    Check {
+        name: "the command's own failure is said",
+        command: "btrace -k vfs_read -o /tmp/o -c 'exit 3'",
+        judge: |ran| {
+            ensure!(ran.status == 0 && ran.stderr.contains("exit status: 3"), "{:?}", ran.stderr);
+            Ok(())
+        },
+    },
+];
+
+/// A run that ended well, with nothing lost.
+fn no_loss(ran: &Ran) -> Result<()> {
+    ensure!(ran.status == 0, "exit status {}", ran.status);
+    let (printed, lost) = summary(ran)?;
+    ensure!(lost == 0, "{lost} lost");
+    let lines = ran.stdout.lines().count() as u64;
+    ensure!(lines == printed, "{lines} lines, and {printed} said to be printed");
+    Ok(())
+}
+
+/// Events printed and lost, from the summary line.
+fn summary(ran: &Ran) -> Result<(u64, u64)> {
+    let line = ran.stderr.lines().rev().find(|l| l.contains(" printed, ")).context("no summary")?;
+    let mut numbers = line.split_ascii_whitespace().filter_map(|w| w.parse::<u64>().ok());
+    match (numbers.next(), numbers.next()) {
+        (Some(printed), Some(lost)) => Ok((printed, lost)),
+        _ => bail!("summary {line:?}"),
+    }
+}
+
+/// A refusal: exit status 2, nothing on stdout, one line that says why.
+fn refused(ran: &Ran, why: &str) -> Result<()> {
+    ensure!(ran.status == 2, "exit status {}", ran.status);
+    ensure!(ran.stdout.is_empty(), "stdout {:?}", ran.stdout);
+    ensure!(ran.stderr.lines().count() == 1 && ran.stderr.contains(why), "stderr {:?}", ran.stderr);
+    Ok(())
+}
+
+fn json(ran: &Ran) -> Result<Vec<Value>> {
+    ran.stdout.lines().map(|l| serde_json::from_str(l).map_err(|e| anyhow!("{e}: {l}"))).collect()
+}
