@@ -94,7 +94,7 @@ impl Program {
                 scopes: vec![0],
                 body: Vec::new(),
             },
-            out: Vec::new(),
+            out: vec![Node::Scope(0)],
             open: vec![0],
             loops: 0,
             indexes: HashSet::new(),
@@ -103,7 +103,6 @@ impl Program {
             misuse: &mut self.misuse,
             at: None,
         };
-        func.line_mark();
         body(&mut func);
         let mut ir = func.ir;
         ir.body = func.out;
@@ -141,10 +140,6 @@ pub struct Func<'a> {
 }
 
 impl Func<'_> {
-    fn line_mark(&mut self) {
-        self.out.push(Node::Scope(0));
-    }
-
     fn wrong(&mut self, what: impl Into<String>) {
         if self.misuse.is_none() {
             let at = self.at.and_then(|n| self.sources.list.get(n as usize));
@@ -534,10 +529,9 @@ impl Func<'_> {
         self.indexes.insert(index.id);
         self.loops += 1;
         let at = self.at;
-        let scope = self.ir.scopes.len() as u32;
         let body = self.block(|f| body(f, index));
         self.loops -= 1;
-        self.out.push(Node::Loop { max, index, scope, body });
+        self.out.push(Node::Loop { max, index, body });
         if let Some(at) = at {
             self.out.push(Node::Line(at));
         }
@@ -569,6 +563,8 @@ impl Func<'_> {
 
     /// Says where in the user's text what follows comes from: `text` is what the user wrote, `line` and `col` count
     /// from 1 (`struct bpf_line_info`, include/uapi/linux/bpf.h). It holds until the next call or the block's end.
+    ///
+    /// Give each text its own line number: the verifier's log shows a text only where the number changes.
     pub fn line(&mut self, text: &str, line: u32, col: u32) {
         if line >= 1 << 22 || col >= 1 << 10 {
             self.wrong(format!("source position {line}:{col} does not fit line_info"));

@@ -201,14 +201,14 @@ impl Code {
         if let Some(name) = begins.and_then(|n| self.names.get(n)) {
             writeln!(out, "{name}:")?;
         }
-        if self.line_info.iter().any(|l| l.insn_off as usize == i)
+        if self.line_info.binary_search_by_key(&i, |l| l.insn_off as usize).is_ok()
             && let Some(p) = self.position(i)
         {
             writeln!(out, "; {} @ {}:{}:{}", p.text, self.file, p.line, p.col)?;
         }
         write!(out, "{i:4}: ")?;
         if insn.is_wide() {
-            let reloc = self.relocs.iter().find(|r| r.insn == i);
+            let reloc = self.relocs.binary_search_by_key(&i, |r| r.insn).ok().map(|n| self.relocs[n]);
             return match reloc.map(|r| (r.map.0, r.kind)) {
                 Some((map, RelocKind::Map)) => writeln!(out, "r{} = map[{map}]", insn.dst),
                 Some((map, RelocKind::Value(off))) => writeln!(out, "r{} = map[{map}][0]+{off}", insn.dst),

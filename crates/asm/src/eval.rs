@@ -47,6 +47,9 @@ pub enum Fault {
 /// Answers calls of helpers: `None` leaves the call to the machine's own version.
 pub type HelperFn<'a> = dyn FnMut(Helper, &[u64], &mut Memory) -> Result<Option<u64>, Fault> + 'a;
 
+/// Answers calls of kernel functions, by BTF id.
+pub type KfuncFn<'a> = dyn FnMut(u32, &[u64], &mut Memory) -> Result<u64, Fault> + 'a;
+
 /// What a program is evaluated on.
 #[derive(Default)]
 pub struct Machine<'a> {
@@ -54,9 +57,11 @@ pub struct Machine<'a> {
     pub ctx: Vec<u8>,
     /// Maps, and whatever else pointers may lead to.
     pub memory: Memory,
-    /// Helpers beyond (or instead of) those the machine has: `map_lookup_elem`, `map_update_elem` (arrays), `probe_read*` (not
-    /// the string ones), `loop`, and the ring buffer's.
+    /// Helpers beyond (or instead of) those the machine has: `map_lookup_elem`, `map_update_elem` (arrays), `probe_read*`,
+    /// `loop`, and the ring buffer's.
     pub helpers: Option<Box<HelperFn<'a>>>,
+    /// Kernel functions.
+    pub kfuncs: Option<Box<KfuncFn<'a>>>,
     /// The records submitted to ring buffers.
     pub records: Vec<(MapId, Vec<u8>)>,
     reserved: Vec<(u64, MapId, usize)>,
@@ -258,7 +263,10 @@ impl<'r> Run<'r, '_> {
                 let v = match callee {
                     Callee::Sub(sub) => self.sub(sub.0, &values)?,
                     Callee::Helper(helper) => self.helper(helper, &values)?,
-                    Callee::Kfunc(id) => return Err(Fault::NoFunction(format!("kfunc#{id}"))),
+                    Callee::Kfunc(id) => match &mut self.machine.kfuncs {
+                        Some(f) => f(id, &values, &mut self.machine.memory)?,
+                        None => return Err(Fault::NoFunction(format!("kfunc#{id}"))),
+                    },
                 };
                 act.set(dst, v);
             }
@@ -322,6 +330,28 @@ impl<'r> Run<'r, '_> {
                         errno(EFAULT)
                     }
                 }
+            }
+            (
+                Helper::PROBE_READ_STR | Helper::PROBE_READ_KERNEL_STR | Helper::PROBE_READ_USER_STR,
+                [to, size, from],
+            ) => {
+                let size = *size as u32 as usize;
+                let mut text = Vec::new();
+                while text.last() != Some(&0) && text.len() < size {
+                    match memory.load(Size::B, from.wrapping_add(text.len() as u64)) {
+                        Ok(byte) => text.push(byte as u8),
+                        Err(_) => {
+                            memory.write(*to, &vec![0; size])?;
+                            return Ok(errno(EFAULT));
+                        }
+                    }
+                }
+                // What does not fit is cut, and still ends in a zero.
+                if let Some(last) = text.last_mut() {
+                    *last = 0;
+                }
+                memory.write(*to, &text)?;
+                text.len() as u64
             }
             (Helper::LOOP, [count, callback, ctx, 0]) => {
                 if callback & !0xffff_ffff != SUB {

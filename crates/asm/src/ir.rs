@@ -511,7 +511,6 @@ pub(crate) enum Node {
     Loop {
         max: u32,
         index: Reg,
-        scope: u32,
         body: Vec<Node>,
     },
     Break,

@@ -59,7 +59,7 @@ pub use build::{Func, Program};
 pub use code::{Code, Cpu, FuncInfo, LineInfo, Options, Position, Reloc, RelocKind};
 pub use encode::Insn;
 pub use error::Error;
-pub use eval::{Fault, HelperFn, Machine};
+pub use eval::{Fault, HelperFn, KfuncFn, Machine};
 pub use helpers::Helper;
 pub use ir::{Alu, Arg, Cmp, MapId, Operand, Reg, Size, Slot, SubId, Width};
 pub use memory::Memory;

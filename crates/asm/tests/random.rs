@@ -185,7 +185,7 @@ fn script() -> impl Strategy<Value = Script> {
     let body = || proptest::collection::vec(prop_oneof![3 => simple(), 1 => stmt()], 1..36);
     let small = proptest::collection::vec(prop_oneof![5 => simple(), 1 => stmt()], 0..10);
     (
-        1u8..10,
+        1u8..20,
         proptest::collection::vec(8u8..40, 1..4),
         proptest::collection::vec((0u8..=5, small), 0..3),
         body(),
