@@ -166,6 +166,8 @@ pub(crate) fn drop_dead(cfg: &mut Cfg) {
         for (block, place) in dead {
             cfg.blocks[block].insts.remove(place);
         }
+        // A branch that has become empty reads nothing any more.
+        cfg.layout();
     }
 }
 

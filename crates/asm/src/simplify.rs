@@ -9,16 +9,16 @@ use crate::thread::thread_known;
 
 /// Folds constants and copies into their readers and drops operations whose results are not read.
 pub(crate) fn simplify(cfg: &mut Cfg) {
-    // A branch that is decided leaves fewer writings, and so more known.
-    for _ in 0..3 {
+    // A branch that is decided leaves fewer writings and fewer ways, and so more known.
+    for _ in 0..8 {
         let before = cfg.order.len();
         fold_known(cfg);
         cfg.layout();
-        if thread_known(cfg) {
-            cfg.layout();
-        }
+        let changed = thread_known(cfg);
+        cfg.layout();
         drop_unread(cfg);
-        if cfg.order.len() == before {
+        cfg.layout();
+        if !changed && cfg.order.len() == before {
             break;
         }
     }

@@ -93,6 +93,28 @@ fn filter_and_string() {
     insta::assert_snapshot!(code.dump());
 }
 
+/// A list of processes: found in it, the rest of the list is not looked at.
+#[test]
+fn list_of_processes() {
+    let mut program = Program::new("list", "btrace");
+    program.main(|f| {
+        let both = f.call(Helper::GET_CURRENT_PID_TGID, &[]);
+        let tgid = f.alu(Alu::Rsh, Width::W64, both, 32);
+        let wanted = f.var();
+        f.assign(wanted, 0);
+        for one in [17, 18, 19, 20] {
+            f.if_(Cmp::Eq, Width::W32, tgid, one, |f| f.assign(wanted, 1));
+        }
+        f.if_(Cmp::Eq, Width::W64, wanted, 0, |f| f.ret(0));
+        let lost = f.map_value(COUNTERS, 8);
+        f.atomic_add(Size::DW, lost, 0, 1);
+        f.ret(0);
+    });
+    // Call, shift; four comparisons; 4 to count; return 2.
+    let code = close_to_hand(&program, 2 + 4 + 4 + 2);
+    insta::assert_snapshot!(code.dump());
+}
+
 /// An event of variable size: strings one after the other.
 #[test]
 fn variable_size() {

@@ -51,15 +51,39 @@ enum Stmt {
     MovePointer(Place),
     Context(u8),
     Time,
-    Copy { to: Place, from: Place, len: u8 },
-    Lookup { index: Val, found: Vec<Stmt>, missing: Vec<Stmt> },
-    Update { index: u8, from: Place },
+    Copy {
+        to: Place,
+        from: Place,
+        len: u8,
+    },
+    Lookup {
+        index: Val,
+        found: Vec<Stmt>,
+        missing: Vec<Stmt>,
+    },
+    Update {
+        index: u8,
+        from: Place,
+    },
     Sub(u16, [Val; 5]),
-    Callback { count: u8, stop: u8, at: Place },
+    Callback {
+        count: u8,
+        stop: u8,
+        at: Place,
+    },
     If(Cond, bool, Vec<Stmt>, Vec<Stmt>),
     Loop(u8, Vec<Stmt>),
     Leave(Cond, Leave),
     Block(u8, Vec<Stmt>),
+    /// A variable set to small constants under conditions, then compared.
+    Flag {
+        var: u16,
+        first: i8,
+        sets: Vec<(Cond, i8)>,
+        test: (Cmp, Width, i8),
+        then: Vec<Stmt>,
+        els: Vec<Stmt>,
+    },
     Line(u8),
 }
 
@@ -126,10 +150,13 @@ fn size() -> impl Strategy<Value = Size> {
     proptest::sample::select(&[Size::B, Size::H, Size::W, Size::DW][..])
 }
 
-fn cond() -> impl Strategy<Value = Cond> {
+fn cmp() -> impl Strategy<Value = Cmp> {
     use Cmp::*;
-    let cmp = proptest::sample::select(&[Eq, Ne, Gt, Ge, Lt, Le, SGt, SGe, SLt, SLe, Set][..]);
-    (cmp, width(), any::<u16>(), val()).prop_map(|(c, w, a, b)| Cond(c, w, a, b))
+    proptest::sample::select(&[Eq, Ne, Gt, Ge, Lt, Le, SGt, SGe, SLt, SLe, Set][..])
+}
+
+fn cond() -> impl Strategy<Value = Cond> {
+    (cmp(), width(), any::<u16>(), val()).prop_map(|(c, w, a, b)| Cond(c, w, a, b))
 }
 
 fn place() -> impl Strategy<Value = Place> {
@@ -177,6 +204,17 @@ fn stmt() -> impl Strategy<Value = Stmt> {
             1 => (val(), block(), block())
                 .prop_map(|(index, found, missing)| Stmt::Lookup { index, found, missing }),
             1 => (any::<u8>(), block()).prop_map(|(n, b)| Stmt::Block(n, b)),
+            3 => (
+                any::<u16>(),
+                -1i8..3,
+                proptest::collection::vec((cond(), -1i8..3), 0..5),
+                (cmp(), width(), -1i8..3),
+                block(),
+                block(),
+            )
+                .prop_map(|(var, first, sets, test, then, els)| {
+                    Stmt::Flag { var, first, sets, test, then, els }
+                }),
         ]
     })
 }
@@ -440,6 +478,23 @@ fn write(f: &mut Func<'_>, stmt: &Stmt, s: &mut Scope<'_>) {
                 inner.pointers.push((p, len, Area::Slot(slot)));
                 stmts(f, body, &mut inner);
             });
+        }
+        Stmt::Flag { var, first, ref sets, test: (cmp, width, with), ref then, ref els } => {
+            let var = s.var(var);
+            f.assign(var, i32::from(first));
+            for (cond, v) in sets {
+                when(f, *cond, s, |f| f.assign(var, i32::from(*v)));
+            }
+            let (mut yes, mut no) = (s.clone(), s.clone());
+            let with = i32::from(with);
+            return f.if_else(
+                cmp,
+                width,
+                var,
+                with,
+                |f| stmts(f, then, &mut yes),
+                |f| stmts(f, els, &mut no),
+            );
         }
         Stmt::Line(n) => return f.line(&format!("text {n}"), u32::from(n) + 1, 1),
     };

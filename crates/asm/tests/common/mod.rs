@@ -21,9 +21,11 @@ pub struct Outcome {
 /// Why this machine cannot load programs, if it cannot.
 pub fn refusal() -> Option<String> {
     let insns = [0x0000_0000_0000_00b7u64, 0x0000_0000_0000_0095];
-    bpf::Program::load(&bpf::Load::new("probe", bpf::ProgType::RawTracepoint, &insns))
-        .err()
-        .map(|e| e.to_string())
+    match bpf::Program::load(&bpf::Load::new("probe", bpf::ProgType::RawTracepoint, &insns)) {
+        Ok(_) => None,
+        Err(e) if e.is_permission() => Some(e.to_string()),
+        Err(e) => panic!("the smallest program is refused, and not for want of permission: {e:?}"),
+    }
 }
 
 pub fn evaluate(program: &Program, ctx: &[u8], maps: &[TestMap]) -> Result<Outcome, asm::Fault> {
