@@ -6,7 +6,6 @@ mod common;
 use asm::{Alu, Arg, Cmp, Helper, MapId, Options, Program, Size, Width};
 use common::TestMap;
 use std::ops::ControlFlow;
-use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 
 const RING: MapId = MapId(0);
@@ -14,7 +13,7 @@ const COUNTERS: MapId = MapId(1);
 
 macro_rules! skip_unless_loadable {
     () => {
-        if let Some(why) = common::refusal() {
+        if let Some(why) = &common::kernel().refusal {
             println!("SKIP: this machine loads no BPF programs: {why}");
             return;
         }
@@ -58,8 +57,8 @@ fn loops_subprograms_and_spills() {
     let words = [21 + 9 * 100 + 36u64, 103 - 42].map(u64::to_ne_bytes).concat();
     assert_eq!((expected.retval, &expected.maps[0]), (3, &words));
     skip_unless_loadable!();
-    for options in common::CPUS {
-        let code = program.assemble(&options).unwrap();
+    for options in &common::kernel().options {
+        let code = program.assemble(options).unwrap();
         assert_eq!(common::run(&code, &ctx, &maps).unwrap(), expected);
     }
 }
@@ -106,16 +105,13 @@ fn probe_into_a_ring() {
     let ring = bpf::Map::create(bpf::MapType::RingBuf, "ring", 0, 0, 4096).unwrap();
     let mut ring = bpf::RingBuf::new(ring).unwrap();
     let counters = bpf::Map::create(bpf::MapType::Array, "counters", 4, 8, 1).unwrap();
-    let fds = [ring.as_fd().as_raw_fd(), counters.as_fd().as_raw_fd()];
-    let insns = code.relocate(|m| fds[m.0 as usize]).unwrap();
-    let blob = bpf::load_btf(&code.btf).unwrap();
-    let load = bpf::Load {
-        btf: Some(blob.as_fd()),
-        func_info: &code.func_info_raw(),
-        line_info: &code.line_info_raw(),
-        ..bpf::Load::new("probe", bpf::ProgType::RawTracepoint, &insns)
+    let loaded = match common::load("probe", &code, &[&ring, &counters]) {
+        Ok(loaded) => loaded,
+        Err(e) if e.log().is_some_and(|log| log.contains("func bpf_get_current_task_btf#158")) => {
+            return println!("SKIP: this kernel has no bpf_get_current_task_btf (5.11 and later)");
+        }
+        Err(e) => panic!("{e:?}\n{}", code.dump()),
     };
-    let loaded = bpf::Program::load(&load).unwrap();
     let args = [1u64, u64::MAX, 3, 1 << 63].map(u64::to_ne_bytes).concat();
     let mut runs = 0;
     // The ring of 4096 bytes holds 56 records of 72.

@@ -425,7 +425,7 @@ fn write(f: &mut Func<'_>, stmt: &Stmt, s: &mut Scope<'_>) {
             f.call_sub(sub, &args)
         }
         Stmt::Callback { count, stop, at } => {
-            if !s.main || s.times > 4 {
+            if !s.main || s.times > 4 || !common::kernel().loops {
                 return;
             }
             let Some((slot, off)) = s.in_slot(at, 8) else { return };
@@ -598,7 +598,7 @@ struct Tally {
 #[test]
 fn kernel_and_evaluator_agree() {
     let cases = std::env::var("ASM_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(512);
-    let refusal = common::refusal();
+    let refusal = &common::kernel().refusal;
     let tally = RefCell::new(Tally::default());
     let config = Config {
         cases,
@@ -628,8 +628,8 @@ fn check(script: &Script, loadable: bool, tally: &RefCell<Tally>) -> Result<(), 
     ];
     let fail = |what: String| TestCaseError::fail(format!("{what}\n{}", program.dump()));
     let expected = common::evaluate(&program, &ctx, &maps).map_err(|e| fail(format!("evaluator: {e}")))?;
-    for options in common::CPUS {
-        let code = match program.assemble(&options) {
+    for options in &common::kernel().options {
+        let code = match program.assemble(options) {
             Ok(code) => code,
             Err(Error::Stack { .. }) => {
                 tally.borrow_mut().too_much_stack += 1;

@@ -1,8 +1,9 @@
 //! Runs a program in the kernel and in the evaluator.
 #![allow(clippy::unwrap_used, missing_docs, dead_code)]
 
-use asm::{Code, Cpu, Machine, MapId, Options, Program};
+use asm::{Arg, Code, Cpu, Helper, Machine, MapId, Options, Program, Size};
 use std::os::fd::{AsFd, AsRawFd};
+use std::sync::OnceLock;
 
 /// An array map of a test: its number is its place in the list.
 #[derive(Clone, Debug)]
@@ -18,14 +19,69 @@ pub struct Outcome {
     pub maps: Vec<Vec<u8>>,
 }
 
-/// Why this machine cannot load programs, if it cannot.
-pub fn refusal() -> Option<String> {
-    let insns = [0x0000_0000_0000_00b7u64, 0x0000_0000_0000_0095];
-    match bpf::Program::load(&bpf::Load::new("probe", bpf::ProgType::RawTracepoint, &insns)) {
-        Ok(_) => None,
-        Err(e) if e.is_permission() => Some(e.to_string()),
-        Err(e) => panic!("the smallest program is refused, and not for want of permission: {e:?}"),
-    }
+/// What the running kernel can be given.
+#[derive(Debug)]
+pub struct Kernel {
+    /// Why this machine loads no programs at all, if it does not. They are then assembled and evaluated only.
+    pub refusal: Option<String>,
+    /// The instruction sets it takes: version 4 from Linux 6.6.
+    pub options: Vec<Options>,
+    /// Whether it has `bpf_loop` (Linux 5.17).
+    pub loops: bool,
+}
+
+pub fn kernel() -> &'static Kernel {
+    static KERNEL: OnceLock<Kernel> = OnceLock::new();
+    KERNEL.get_or_init(|| {
+        // Before 5.11 BPF memory counts against it.
+        bpf::raise_memlock();
+        let all = vec![Options { cpu: Cpu::V3 }, Options { cpu: Cpu::V4 }];
+        let smallest = program(|f| f.ret(0));
+        match load("smallest", &smallest.assemble(&all[0]).unwrap(), &[]) {
+            Ok(_) => {}
+            Err(e) if e.is_permission() => {
+                return Kernel { refusal: Some(e.to_string()), options: all, loops: true };
+            }
+            Err(e) => panic!("the smallest program is refused, and not for want of permission: {e:?}"),
+        }
+        let signs = program(|f| {
+            let time = f.call(Helper::KTIME_GET_NS, &[]);
+            let low = f.sext(time, Size::B);
+            f.ret(low);
+        });
+        let mut looping = Program::new("loop", "common");
+        let body = looping.sub("body", 2, |f| f.ret(0));
+        looping.main(|f| {
+            let done = f.call(Helper::LOOP, &[1.into(), Arg::Sub(body), 0.into(), 0.into()]);
+            f.ret(done);
+        });
+        let takes = |program: &Program, options: &Options| {
+            load("try", &program.assemble(options).unwrap(), &[]).is_ok()
+        };
+        let options: Vec<Options> = all.into_iter().filter(|o| takes(&signs, o)).collect();
+        assert!(!options.is_empty());
+        let kernel = Kernel { refusal: None, loops: takes(&looping, &options[0]), options };
+        println!("this kernel: {kernel:?}");
+        kernel
+    })
+}
+
+fn program(body: impl FnOnce(&mut asm::Func<'_>)) -> Program {
+    let mut program = Program::new("try", "common");
+    program.main(body);
+    program
+}
+
+/// Loads with func_info, line_info and BTF.
+pub fn load(name: &str, code: &Code, maps: &[&dyn AsFd]) -> bpf::Result<bpf::Program> {
+    let insns = code.relocate(|m| maps[m.0 as usize].as_fd().as_raw_fd()).unwrap();
+    let btf = bpf::load_btf(&code.btf)?;
+    bpf::Program::load(&bpf::Load {
+        btf: Some(btf.as_fd()),
+        func_info: &code.func_info_raw(),
+        line_info: &code.line_info_raw(),
+        ..bpf::Load::new(name, bpf::ProgType::RawTracepoint, &insns)
+    })
 }
 
 pub fn evaluate(program: &Program, ctx: &[u8], maps: &[TestMap]) -> Result<Outcome, asm::Fault> {
@@ -45,7 +101,7 @@ pub fn evaluate(program: &Program, ctx: &[u8], maps: &[TestMap]) -> Result<Outco
     Ok(Outcome { retval, maps })
 }
 
-/// Loads with func_info, line_info and BTF, and runs once.
+/// Loads and runs once.
 pub fn run(code: &Code, ctx: &[u8], maps: &[TestMap]) -> Result<Outcome, String> {
     let created: Vec<bpf::Map> = maps
         .iter()
@@ -58,18 +114,11 @@ pub fn run(code: &Code, ctx: &[u8], maps: &[TestMap]) -> Result<Outcome, String>
             map
         })
         .collect();
-    let insns = code.relocate(|m| created[m.0 as usize].as_fd().as_raw_fd()).map_err(|e| e.to_string())?;
-    let btf = bpf::load_btf(&code.btf).map_err(|e| format!("BTF: {e:?}"))?;
-    let load = bpf::Load {
-        btf: Some(btf.as_fd()),
-        func_info: &code.func_info_raw(),
-        line_info: &code.line_info_raw(),
-        ..bpf::Load::new("random", bpf::ProgType::RawTracepoint, &insns)
-    };
-    let program = bpf::Program::load(&load).map_err(|e| match e {
-        bpf::Error::Load { source, log, .. } => {
+    let fds: Vec<&dyn AsFd> = created.iter().map(|map| map as &dyn AsFd).collect();
+    let program = load("random", code, &fds).map_err(|e| match e {
+        bpf::Error::Load { name, source, log } => {
             let from = log.len().saturating_sub(3000);
-            format!("load: {source}\n{}", String::from_utf8_lossy(&log.as_bytes()[from..]))
+            format!("load {name}: {source}\n{}", String::from_utf8_lossy(&log.as_bytes()[from..]))
         }
         e => e.to_string(),
     })?;
@@ -86,5 +135,3 @@ pub fn run(code: &Code, ctx: &[u8], maps: &[TestMap]) -> Result<Outcome, String>
         .collect();
     Ok(Outcome { retval: out.retval, maps })
 }
-
-pub const CPUS: [Options; 2] = [Options { cpu: Cpu::V3 }, Options { cpu: Cpu::V4 }];
