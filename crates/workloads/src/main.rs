@@ -2,6 +2,7 @@
 //!
 //! `workloads --help` lists them. Exit status 0 says that every call did what it was expected to.
 
+mod empty;
 mod init;
 mod sys;
 
@@ -25,6 +26,7 @@ Workloads:
   threads N COUNT       N threads, each of which reads 512 bytes of /dev/zero COUNT times
   bind-used             bind(2) a TCP port that is taken (EADDRINUSE); prints it
   sleep-ms N            clock_nanosleep for N milliseconds
+  empty-fentry FUNC     attach a BPF program that does nothing to FUNC's entry, say so, and keep it until killed
 
 Options:
   --pid    print the process number first
@@ -190,6 +192,17 @@ fn prepare(words: &[&str]) -> Outcome<Ready> {
         ["sleep-ms", time] => {
             let time = Duration::from_millis(number(time)?);
             Box::new(move || Ok(sys::sleep(time).map(|()| Done::default())?))
+        }
+        ["empty-fentry", function] => {
+            let attached = empty::attach(function).map_err(Trouble::Unexpected)?;
+            Box::new(move || {
+                println!("attached");
+                io::stdout().flush()?;
+                let _attached = attached;
+                loop {
+                    std::thread::park();
+                }
+            })
         }
         [] => return Err(Trouble::Usage("no workload".into())),
         words => return Err(Trouble::Usage(format!("no such workload: {}", words.join(" ")))),

@@ -57,7 +57,10 @@ fn live() -> Result<bool> {
     let binaries = guest::build(true)?;
     let btrace = binaries.btrace.context("no btrace was built")?;
     if !apt::is_root() {
-        eprintln!("tracing needs root; run this to see it live:\n  sudo {} -t sched_process_exec -c '/bin/true'", btrace.display());
+        eprintln!(
+            "tracing needs root; run this to see it live:\n  sudo {} -t sched_process_exec -c '/bin/true'",
+            btrace.display()
+        );
         return Ok(true);
     }
     let workload = format!("{} open-missing 3 /no/such/file", binaries.workloads.display());

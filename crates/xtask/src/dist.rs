@@ -40,7 +40,10 @@ fn make() -> Result<()> {
     for licence in ["LICENSE-MIT", "LICENSE-APACHE"] {
         fs::copy(workspace::root().join(licence), dist.join(licence)).with_context(|| licence.to_string())?;
     }
-    println!("dist/: btrace ({:.2} MB, static), completions for bash, zsh and fish, btrace.8", size as f64 / 1e6);
+    println!(
+        "dist/: btrace ({:.2} MB, static), completions for bash, zsh and fish, btrace.8",
+        size as f64 / 1e6
+    );
     Ok(())
 }
 

@@ -79,7 +79,9 @@ mod tests {
 
     #[test]
     fn broken_frames_are_errors() {
-        for bad in [&b"@@ 0 3 2\nab"[..], b"x\n", b"@@ 0 0", b"@@ 999 0 0\n", b"@@ 0 99999999999999999999 0\n"] {
+        for bad in
+            [&b"@@ 0 3 2\nab"[..], b"x\n", b"@@ 0 0", b"@@ 999 0 0\n", b"@@ 0 99999999999999999999 0\n"]
+        {
             assert!(parse(bad).is_err(), "{}", String::from_utf8_lossy(bad));
         }
     }

@@ -59,16 +59,22 @@ const CHECKS: &[Check] = &[
             let lines: Vec<&str> = ran.stdout.lines().filter(|l| l.contains(":dd)")).collect();
             ensure!(lines.len() == 1000, "{} lines", lines.len());
             for line in lines {
-                let rest = line.strip_prefix("vfs_read args=((struct file *)file=0x").context("start of the line")?;
+                let rest = line
+                    .strip_prefix("vfs_read args=((struct file *)file=0x")
+                    .context("start of the line")?;
                 let rest = rest.split_once(", (char *)buf=0x").context("buf")?.1;
-                let rest = rest.split_once(", (size_t)count=512, (loff_t *)pos=0x").context("count and pos")?.1;
+                let rest =
+                    rest.split_once(", (size_t)count=512, (loff_t *)pos=0x").context("count and pos")?.1;
                 let rest = rest.split_once(") retval=(ssize_t)512 cpu=").context("retval")?.1;
                 let rest = rest.split_once(" process=(").context("process")?.1;
                 let (duration, time) = rest
                     .split_once(":dd) duration=")
                     .and_then(|(_, r)| r.split_once(" time="))
                     .context("duration and time")?;
-                ensure!(duration.ends_with('s') && duration.starts_with(|c: char| c.is_ascii_digit()), "{duration}");
+                ensure!(
+                    duration.ends_with('s') && duration.starts_with(|c: char| c.is_ascii_digit()),
+                    "{duration}"
+                );
                 ensure!(time.len() == "12:34:56.123456789".len(), "time {time}");
             }
             Ok(())
@@ -84,13 +90,20 @@ const CHECKS: &[Check] = &[
             ensure!(dd.len() == 1000, "{} events", dd.len());
             let mut last = 0;
             for event in dd {
-                let names: Vec<&str> =
-                    event["args"].as_array().context("args")?.iter().filter_map(|a| a["name"].as_str()).collect();
+                let names: Vec<&str> = event["args"]
+                    .as_array()
+                    .context("args")?
+                    .iter()
+                    .filter_map(|a| a["name"].as_str())
+                    .collect();
                 ensure!(names == ["file", "buf", "count", "pos"], "{names:?}");
                 ensure!(event["args"][2]["value"] == 512 && event["args"][2]["type"] == "size_t");
                 ensure!(event["retval"]["value"] == 512 && event["retval"]["type"] == "ssize_t");
                 ensure!(event["args"][0]["value"].as_str().is_some_and(|v| v.starts_with("0xffff")));
-                ensure!(event["duration_ns"].as_u64().is_some_and(|d| d > 0 && d < 10_000_000_000), "duration");
+                ensure!(
+                    event["duration_ns"].as_u64().is_some_and(|d| d > 0 && d < 10_000_000_000),
+                    "duration"
+                );
                 ensure!(event["method"] == "fexit" && event["target"] == "vfs_read");
                 let time = event["time_ns"].as_u64().context("time_ns")?;
                 ensure!(time >= last, "one task's events are in order");
@@ -182,7 +195,10 @@ const CHECKS: &[Check] = &[
             cat /tmp/said >&2; exit $s",
         judge: |ran| {
             let (printed, lost) = summary(ran)?;
-            ensure!(printed + lost == 20000 && ran.stdout.lines().count() as u64 == printed, "{printed} + {lost}");
+            ensure!(
+                printed + lost == 20000 && ran.stdout.lines().count() as u64 == printed,
+                "{printed} + {lost}"
+            );
             ensure!(ran.status == 0 && !ran.stdout.contains("duration=?"), "every call has its duration");
             Ok(())
         },
@@ -191,7 +207,11 @@ const CHECKS: &[Check] = &[
         name: "exactly as many events as asked for",
         command: "btrace -k vfs_read --limit-events 7 -c 'dd if=/dev/zero of=/dev/null bs=512 count=100 2>/dev/null'",
         judge: |ran| {
-            ensure!(ran.status == 0 && ran.stdout.lines().count() == 7, "{} lines", ran.stdout.lines().count());
+            ensure!(
+                ran.status == 0 && ran.stdout.lines().count() == 7,
+                "{} lines",
+                ran.stdout.lines().count()
+            );
             Ok(())
         },
     },
@@ -220,9 +240,15 @@ const CHECKS: &[Check] = &[
             let lines: Vec<&str> = ran.stdout.lines().filter(|l| l.contains("/no/such/file")).collect();
             ensure!(lines.len() == 3, "{} lines", lines.len());
             for line in lines {
-                ensure!(line.starts_with("do_sys_openat2 args=((int)dfd=-100, (const char *)filename=0x"), "{line}");
+                ensure!(
+                    line.starts_with("do_sys_openat2 args=((int)dfd=-100, (const char *)filename=0x"),
+                    "{line}"
+                );
                 ensure!(line.contains("(\"/no/such/file\"), (struct open_how *)how=0x"), "{line}");
-                ensure!(line.contains(" retval=(long int)-2 ") || line.contains(" retval=(long)-2 "), "{line}");
+                ensure!(
+                    line.contains(" retval=(long int)-2 ") || line.contains(" retval=(long)-2 "),
+                    "{line}"
+                );
             }
             Ok(())
         },
@@ -246,7 +272,12 @@ const CHECKS: &[Check] = &[
             let of = |name: &str| {
                 ran.stdout.lines().filter(|l| l.starts_with(name) && l.contains("count=512")).count()
             };
-            ensure!((of("vfs_read "), of("vfs_write ")) == (5, 5), "{} and {}", of("vfs_read "), of("vfs_write "));
+            ensure!(
+                (of("vfs_read "), of("vfs_write ")) == (5, 5),
+                "{} and {}",
+                of("vfs_read "),
+                of("vfs_write ")
+            );
             Ok(())
         },
     },
