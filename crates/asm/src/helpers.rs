@@ -25,8 +25,8 @@ macro_rules! helpers {
 
 helpers! {
     MAP_LOOKUP_ELEM = 1, "map_lookup_elem", "(map, key) → value or null";
-    MAP_UPDATE_ELEM = 2, "map_update_elem", "(map, key, value, flags) → 0 or -errno";
-    MAP_DELETE_ELEM = 3, "map_delete_elem", "(map, key) → 0 or -errno";
+    MAP_UPDATE_ELEM = 2, "map_update_elem", "(map, key, value, flags) → 0 or -errno; compare 32 bits: before Linux 6.4 the upper half of r0 is undefined";
+    MAP_DELETE_ELEM = 3, "map_delete_elem", "(map, key) → 0 or -errno; compare 32 bits, as for updates";
     PROBE_READ = 4, "probe_read", "(dst, size, address) → 0 or -errno";
     KTIME_GET_NS = 5, "ktime_get_ns", "() → monotonic nanoseconds";
     TRACE_PRINTK = 6, "trace_printk", "(fmt, size, …) → bytes or -errno";

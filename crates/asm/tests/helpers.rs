@@ -22,5 +22,5 @@ fn numbers_are_the_kernels() {
         }
     }
     println!("{} helpers compared, not in this kernel: {missing:?}", names.len() - missing.len());
-    assert!(missing.len() < 10);
+    assert!(names.len() - missing.len() > 40);
 }

@@ -412,7 +412,9 @@ fn write(f: &mut Func<'_>, stmt: &Stmt, s: &mut Scope<'_>) {
                 let key = f.slot(4, 4);
                 f.store_slot(Size::W, key, 0, i32::from(index % 8));
                 let from = Arg::Offset(from, off);
-                f.call(Helper::MAP_UPDATE_ELEM, &[ARRAY.into(), key.into(), from, 0.into()])
+                let status = f.call(Helper::MAP_UPDATE_ELEM, &[ARRAY.into(), key.into(), from, 0.into()]);
+                // Before 6.4 an `int`, whose upper half in r0 is anything.
+                f.sext(status, Size::W)
             }
             None => return,
         },
