@@ -46,9 +46,9 @@ const EVENTS: u64 = 40000;
 const PRELUDE: &str = r#"
 loops() { for i in 1 2 3 4 5; do workloads --time read-zero 2000 512; done; }
 traced() {
-    : >/tmp/said
+    rm -f /tmp/said
     btrace "$@" 2>/tmp/said & b=$!
-    until grep -q running /tmp/said; do sleep 0.1; done
+    until grep -qs running /tmp/said; do sleep 0.1; done
     sleep 1
 }
 ran() { cut -d ' ' -f 1 "/proc/$1/schedstat"; }
@@ -58,7 +58,7 @@ done_with() { kill -INT $b; wait $b; cat /tmp/said >&2; }
 fn bench(kernel: &str) -> Result<u8> {
     let bodies = [
         "loops",
-        "workloads empty-fentry vfs_read >/tmp/said & b=$!; until grep -q attached /tmp/said; do sleep 0.1; done; loops; kill $b",
+        "workloads empty-fentry vfs_read >/tmp/empty & b=$!; until grep -q attached /tmp/empty; do sleep 0.1; done; loops; kill $b",
         "traced -k vfs_read --mode entry -o /dev/null; kill -STOP $b; loops; kill -CONT $b; done_with",
         "traced -k vfs_read --mode exit -o /dev/null; kill -STOP $b; loops; kill -CONT $b; done_with",
         "traced -k vfs_read --mode entry --filter-pid 1 -o /dev/null; loops; done_with",
