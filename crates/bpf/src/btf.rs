@@ -20,6 +20,10 @@ pub fn load_btf(blob: &[u8]) -> Result<BtfObject> {
     let mut attr = BtfLoad { btf: addr(blob), btf_size: size, ..Default::default() };
     match bpf_fd(sys::BTF_LOAD, &mut attr) {
         Ok(fd) => Ok(BtfObject(fd)),
+        // Any other answer is not about the blob: permission, memory, descriptors.
+        Err(source) if source.raw_os_error() != Some(libc::EINVAL) => {
+            Err(Error::Sys { action: "load BTF of the program".into(), source })
+        }
         Err(source) => {
             let mut log = vec![0u8; 64 << 10];
             attr.btf_log_buf = addr_mut(&mut log);

@@ -5,6 +5,7 @@ use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitStatus};
+use std::sync::OnceLock;
 
 /// A command that has been executed but has not run its first instruction yet (ptrace(2), PTRACE_TRACEME: the stop
 /// after execve).
@@ -43,9 +44,13 @@ impl Held {
     pub fn spawn(command: &str) -> Result<Held> {
         let mut sh = Command::new("/bin/sh");
         sh.arg("-c").arg(command);
-        // SAFETY: between fork and exec the closure makes one system call, which is async-signal-safe.
+        let limits = ORIGINAL.get().copied();
+        // SAFETY: between fork and exec the closure makes system calls alone, which are async-signal-safe.
         unsafe {
-            sh.pre_exec(|| {
+            sh.pre_exec(move || {
+                for (resource, limit) in limits.iter().flatten() {
+                    libc::setrlimit(*resource, limit);
+                }
                 if libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) < 0 {
                     return Err(std::io::Error::last_os_error());
                 }
@@ -139,11 +144,35 @@ impl Held {
     }
 }
 
-/// Raises RLIMIT_MEMLOCK as far as it goes: BPF memory counts against it before 5.11. `false` when it stayed.
-pub fn raise_memlock() -> bool {
-    let limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
-    // SAFETY: reads a live struct.
-    unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &limit) == 0 }
+/// The limits that [`raise_limits`] raises, as they were: a command that we start gets them back.
+static ORIGINAL: OnceLock<[(u32, libc::rlimit); 2]> = OnceLock::new();
+
+/// Most files that we ask for: two descriptors a program, and every function of a kernel is the most.
+const FILES: libc::rlim_t = 1 << 18;
+
+/// Raises RLIMIT_MEMLOCK, against which BPF memory counts before 5.11, and RLIMIT_NOFILE, for programs and links are
+/// descriptors. Each as far as this process may; what stays low shows in the call that then fails.
+pub fn raise_limits() {
+    ORIGINAL.get_or_init(|| {
+        [
+            (libc::RLIMIT_MEMLOCK, raise(libc::RLIMIT_MEMLOCK, libc::RLIM_INFINITY)),
+            (libc::RLIMIT_NOFILE, raise(libc::RLIMIT_NOFILE, FILES)),
+        ]
+    });
+}
+
+/// Raises one limit; gives back what it was.
+fn raise(resource: u32, to: libc::rlim_t) -> libc::rlimit {
+    let mut old = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: writes to a live struct.
+    unsafe { libc::getrlimit(resource, &mut old) };
+    let wanted = libc::rlimit { rlim_cur: to.max(old.rlim_cur), rlim_max: to.max(old.rlim_max) };
+    let allowed = libc::rlimit { rlim_cur: old.rlim_max, rlim_max: old.rlim_max };
+    // SAFETY: reads live structs. Only root may raise the hard limit; others go as far as it.
+    let raised =
+        unsafe { libc::setrlimit(resource, &wanted) == 0 || libc::setrlimit(resource, &allowed) == 0 };
+    log::debug!("resource limit {resource} {}", if raised { "raised" } else { "left as it is" });
+    old
 }
 
 /// Whether this process lives in the machine's first pid namespace, where process ids are the kernel's own.

@@ -14,7 +14,7 @@ fn insn(code: u8, dst: u8, src: u8, off: i16, imm: i32) -> u64 {
 
 /// Whether this machine lets us load anything; a refusal is printed, so that a skipped test is seen.
 fn may_load() -> bool {
-    bpf::raise_memlock();
+    bpf::raise_limits();
     let probe = [insn(0xb7, 0, 0, 0, 0), insn(0x95, 0, 0, 0, 0)];
     match Program::load(&Load::new("probe", ProgType::SocketFilter, &probe)) {
         Ok(_) => true,
@@ -45,8 +45,8 @@ fn a_refused_program_comes_with_the_verifiers_reason() {
         return;
     }
     // r0 is never set.
-    let err =
-        Program::load(&Load::new("bad", ProgType::SocketFilter, &[insn(0x95, 0, 0, 0, 0)])).unwrap_err();
+    let err = Program::load(&Load::new("bad", ProgType::SocketFilter, &[insn(0x95, 0, 0, 0, 0)]))
+        .expect_err("refused");
     assert!(err.log().is_some_and(|l| l.contains("R0 !read_ok")), "{err:?}");
     assert!(!err.is_permission());
 }
@@ -106,14 +106,14 @@ fn the_ring_gives_every_record_once_round_after_round() {
         for i in 0..20u32 {
             let len = 14 + (round * 20 + i) % 1000;
             let data = vec![0u8; len as usize];
-            let prog = if i % 2 == 0 { &long } else { &odd };
+            let prog = if i.is_multiple_of(2) { &long } else { &odd };
             let out = prog.test_run(&TestRun { data: &data, ..Default::default() }).expect("run");
             assert_eq!(out.retval, 0, "the ring has room");
         }
         let mut i = 0u32;
         let done = ring
             .drain(|record| {
-                assert_eq!(record.len(), if i % 2 == 0 { 24 } else { 15 });
+                assert_eq!(record.len(), if i.is_multiple_of(2) { 24 } else { 15 });
                 let sent = u64::from((round * 20 + i) % 1000).to_ne_bytes(); // skb->len, less the Ethernet header
                 assert!(record.iter().zip(sent.iter().cycle()).all(|(got, sent)| got == sent), "{record:?}");
                 i += 1;

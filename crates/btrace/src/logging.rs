@@ -6,8 +6,8 @@ use std::io::Write;
 struct Stderr;
 
 impl log::Log for Stderr {
-    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
-        true
+    fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
+        metadata.level() <= log::max_level()
     }
 
     fn log(&self, record: &log::Record<'_>) {

@@ -56,17 +56,12 @@ impl Running {
         let plan = Plan::new(&kernel, &request)?;
         // The types are needed no longer; their memory is better used for events.
         drop(kernel);
-        for (target, reason) in &plan.refused {
-            log::warn!("{target}: not traced: {reason}");
-        }
         let output = Output::open(args.output.as_deref())?;
         let mut session = Session::start(&plan, own)?;
         // Started after the tracker is attached, so that its fork is seen; held, so that nothing of it is missed.
         let command = args.command.as_deref().map(Held::spawn).transpose()?;
         session.attach(&plan)?;
-        for failed in &session.failed {
-            log::warn!("{}: not traced: {}", failed.target, failed.reason);
-        }
+        say_untraced(&plan, &session);
         let clock = Clock::new()?;
         let targets = match session.attached() {
             1 => "1 target".to_string(),
@@ -257,6 +252,27 @@ impl Running {
             say(format_args!("btrace: the command ended with {status}"));
         }
         Ok(())
+    }
+}
+
+/// Untraced targets named without `-v`.
+const NAMED: usize = 5;
+
+/// Names the targets that are not traced, each with its reason; when they are many, the first few.
+fn say_untraced(plan: &Plan, session: &Session) {
+    let planned = plan.refused.iter().map(|(target, reason)| (target, reason));
+    let failed = session.failed.iter().map(|f| (&f.target, &f.reason));
+    let untraced: Vec<_> = planned.chain(failed).collect();
+    let named = if log::log_enabled!(log::Level::Debug) { untraced.len() } else { NAMED };
+    for (target, reason) in untraced.iter().take(named) {
+        say(format_args!("btrace: {target}: not traced: {reason}"));
+    }
+    if untraced.len() > named {
+        let more = untraced.len() - named;
+        say(format_args!(
+            "btrace: and {more} more of {} not traced (-v names them)",
+            session.attached() + untraced.len()
+        ));
     }
 }
 

@@ -45,9 +45,9 @@ impl Symbol {
         Some(Symbol { address, kind, name, module })
     }
 
-    /// Whether it names code.
+    /// Whether it names code. Mapping symbols (`$x`, `$d`: what the assembler notes of its own) do not.
     pub fn is_text(&self) -> bool {
-        matches!(self.kind, 't' | 'T' | 'w' | 'W')
+        matches!(self.kind, 't' | 'T' | 'w' | 'W') && !self.name.starts_with('$')
     }
 }
 
@@ -146,7 +146,7 @@ mod tests {
     }
 
     const SAMPLE: &str = "ffffffff81000000 T _text\nffffffff81000100 t foo.isra.0\nffffffff81000200 T bar\n\
-        ffffffff81000200 T bar_alias\nffffffff81000280 D data\nffffffffc0000000 t s_next\t[nf_tables]\n";
+        ffffffff81000200 T bar_alias\nffffffff81000280 D data\nffffffff81000290 t $x\nffffffffc0000000 t s_next\t[nf_tables]\n";
 
     #[test]
     fn resolves_within_bounds_only() {
@@ -157,6 +157,7 @@ mod tests {
         assert_eq!(at(0xffffffff81000000), Some(("_text", 0)));
         assert_eq!(at(0xffffffff81000150), Some(("foo.isra.0", 0x50)));
         assert_eq!(at(0xffffffff81000201), Some(("bar", 1)));
+        assert_eq!(at(0xffffffff81000291), Some(("bar", 0x91)), "neither data nor mapping symbols name code");
         assert_eq!(at(0xffffffffc0000010), Some(("s_next", 0x10)));
         assert_eq!(at(0xffffffffd0000000), None, "far beyond the last symbol");
     }

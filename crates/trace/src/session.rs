@@ -65,9 +65,7 @@ struct Maps {
 impl Session {
     /// Makes the maps and, if the filter asks for it, attaches the tracker. Events flow after [`Session::attach`].
     pub fn start(plan: &Plan, own_tgid: u32) -> Result<Session, Error> {
-        // Only kernels before 5.11 count BPF memory against the limit; there the map's own error says the rest.
-        let raised = bpf::raise_memlock();
-        log::debug!("RLIMIT_MEMLOCK {}", if raised { "raised" } else { "left as it is" });
+        bpf::raise_limits();
         let ring = Map::create(MapType::RingBuf, "events", 0, 0, plan.ring_size).map_err(permission)?;
         let counters = Map::create(MapType::PerCpuArray, "counters", 4, 8, counter::COUNT)?;
         let exits = plan.probes.iter().any(|p| p.method == Method::Fexit);
@@ -188,7 +186,7 @@ impl Session {
         self.load(code, &name, ProgType::Tracing, attach_type, id).map_err(|error| match error {
             Error::Sys(source @ bpf::Error::Load { .. }) => match source.log() {
                 Some(log) => {
-                    Error::Target { target: probe.target.name.clone(), reason: verifier_reason(log) }
+                    Error::Target { target: probe.target.name.clone(), reason: verifier_reason(log, method) }
                 }
                 None if source.is_permission() => Error::MethodRefused { method, cause: source },
                 None => Error::Target { target: probe.target.name.clone(), reason: source.to_string() },
@@ -344,9 +342,8 @@ fn permission(error: bpf::Error) -> Error {
 fn attach_reason(method: Method, errno: i32) -> String {
     let error = std::io::Error::from_raw_os_error(errno);
     let meaning = match errno {
-        libc_errno::EBUSY => "something else has patched its entry, or too many programs are attached there",
-        libc_errno::ENOENT | libc_errno::EINVAL | libc_errno::ENODEV => {
-            "its entry cannot be patched (notrace, or freed after boot)"
+        libc_errno::EBUSY | libc_errno::ENOENT | libc_errno::EINVAL | libc_errno::ENODEV => {
+            "its entry cannot be patched (notrace, noinstr, or freed after boot), or something else has patched it"
         }
         libc_errno::E2BIG => "too many programs are attached there",
         _ => return format!("{method} cannot be attached: {error}"),
@@ -364,7 +361,7 @@ mod libc_errno {
 }
 
 /// The verifier's reason out of its log: its last sentence, and the line of ours that it speaks of.
-fn verifier_reason(log: &str) -> String {
+fn verifier_reason(log: &str, method: &str) -> String {
     // Statistics follow the reason; instructions, register states and our own lines (`; text @ file:line`) precede it.
     let noise = |l: &str| {
         l.is_empty()
@@ -376,7 +373,9 @@ fn verifier_reason(log: &str) -> String {
             || l.starts_with("BPF program is too large")
     };
     let lines: Vec<&str> = log.lines().map(str::trim).collect();
-    let Some(at) = lines.iter().rposition(|l| !noise(l)) else { return "the verifier refuses it".into() };
+    let Some(at) = lines.iter().rposition(|l| !noise(l)) else {
+        return format!("the kernel allows no {method} program on it (BPF itself may depend on it)");
+    };
     let reason = lines.get(at).copied().unwrap_or_default();
     let ours = lines
         .iter()
@@ -408,13 +407,16 @@ mod tests {
             func 'vfs_open' arg1 type INT is not a struct\ninvalid bpf_context access off=8 size=8\n\
             processed 4 insns (limit 1000000) max_states_per_insn 0 total_states 0 peak_states 0 mark_read 0\n";
         assert_eq!(
-            verifier_reason(log),
+            verifier_reason(log, "fentry"),
             "the verifier refuses it at \"const char *name\": invalid bpf_context access off=8 size=8"
         );
         assert_eq!(
-            verifier_reason("func 'bpf_fentry_test1' doesn't have enough args\n\n"),
+            verifier_reason("func 'bpf_fentry_test1' doesn't have enough args\n\n", "fentry"),
             "the kernel refuses it: func 'bpf_fentry_test1' doesn't have enough args"
         );
-        assert_eq!(verifier_reason(""), "the verifier refuses it");
+        assert_eq!(
+            verifier_reason("processed 0 insns (limit 1000000)\n", "fexit"),
+            "the kernel allows no fexit program on it (BPF itself may depend on it)"
+        );
     }
 }

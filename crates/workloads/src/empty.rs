@@ -10,7 +10,7 @@ const CODE: [u64; 2] = [0xb7, 0x95];
 
 /// Attaches it to a kernel function until the answer is dropped.
 pub fn attach(function: &str) -> Result<(Program, bpf::Link), String> {
-    bpf::raise_memlock();
+    bpf::raise_limits();
     let btf = Btf::open(Path::new("/sys/kernel/btf/vmlinux")).map_err(|e| e.to_string())?;
     let id = btf.find(Kind::Func, function).ok_or_else(|| format!("no function {function} in BTF"))?;
     let load = Load {

@@ -34,7 +34,7 @@ pub fn kernel() -> &'static Kernel {
     static KERNEL: OnceLock<Kernel> = OnceLock::new();
     KERNEL.get_or_init(|| {
         // Before 5.11 BPF memory counts against it.
-        bpf::raise_memlock();
+        bpf::raise_limits();
         let all = vec![Options { cpu: Cpu::V3 }, Options { cpu: Cpu::V4 }];
         let smallest = program(|f| f.ret(0));
         match load("smallest", &smallest.assemble(&all[0]).unwrap(), &[]) {
