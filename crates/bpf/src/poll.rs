@@ -1,15 +1,39 @@
 //! Waiting for descriptors (poll(2)).
 
 use crate::error::{Error, Result};
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::time::Duration;
 
 /// Waits until one of `fds` is readable, hung up or in error, or `timeout` passes (`None`: for ever).
 ///
 /// The answer has a flag for each descriptor, in order. A signal that interrupts the wait counts as a timeout.
 pub fn wait_readable(fds: &[BorrowedFd<'_>], timeout: Option<Duration>) -> Result<Vec<bool>> {
-    let mut set: Vec<libc::pollfd> =
-        fds.iter().map(|fd| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 }).collect();
+    let mut set: Vec<libc::pollfd> = fds.iter().map(|fd| entry(fd.as_raw_fd(), libc::POLLIN)).collect();
+    if poll(&mut set, timeout)? {
+        Ok(set.iter().map(|p| p.revents != 0).collect())
+    } else {
+        Ok(vec![false; fds.len()])
+    }
+}
+
+/// Waits until `to` can be written to (or its reader has gone), or `unless` is readable, which wins.
+///
+/// `false` when it was the latter.
+pub fn wait_writable(to: BorrowedFd<'_>, unless: BorrowedFd<'_>) -> Result<bool> {
+    loop {
+        let mut set = [entry(unless.as_raw_fd(), libc::POLLIN), entry(to.as_raw_fd(), libc::POLLOUT)];
+        if poll(&mut set, None)? {
+            return Ok(set[0].revents == 0);
+        }
+    }
+}
+
+fn entry(fd: RawFd, events: i16) -> libc::pollfd {
+    libc::pollfd { fd, events, revents: 0 }
+}
+
+/// `false` on timeout or when a signal interrupted.
+fn poll(set: &mut [libc::pollfd], timeout: Option<Duration>) -> Result<bool> {
     let ms = timeout.map_or(-1, |t| i32::try_from(t.as_millis()).unwrap_or(i32::MAX));
     // SAFETY: `set` is an array of `set.len()` pollfd, live and exclusive for the call.
     let ret = unsafe { libc::poll(set.as_mut_ptr(), set.len() as libc::nfds_t, ms) };
@@ -18,7 +42,6 @@ pub fn wait_readable(fds: &[BorrowedFd<'_>], timeout: Option<Duration>) -> Resul
         if error.errno() != Some(libc::EINTR) {
             return Err(error);
         }
-        return Ok(vec![false; fds.len()]);
     }
-    Ok(set.iter().map(|p| p.revents != 0).collect())
+    Ok(ret > 0)
 }

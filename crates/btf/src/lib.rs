@@ -53,6 +53,7 @@
 mod builder;
 mod cdecl;
 mod definition;
+mod errno;
 mod error;
 mod find;
 mod follow;
@@ -65,6 +66,7 @@ mod text;
 mod types;
 
 pub use builder::{Builder, Linkage, NewMember};
+pub use errno::errno_name;
 pub use error::Error;
 pub use follow::{CharPtr, MemberRef, Param, Proto};
 pub use open::Btf;

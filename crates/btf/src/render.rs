@@ -3,6 +3,7 @@
 //! Both walk the shape the same way and differ in punctuation only, so there is one walk over a [`Style`]. Scalars come first
 //! and go straight to the output: an event is mostly integers and pointers.
 
+use crate::errno::errno_name;
 use crate::shape::{Bits, Field, Shape};
 use crate::text::{escape_json, escape_text, fast_dec, fast_dec_signed, fast_hex, plain_len};
 
@@ -10,7 +11,7 @@ impl Shape {
     /// Appends a value as C-like text: `{a=1, b={c=0xffff888100000000}, comm="sh", list=[1, 2, … 6 more]}`.
     ///
     /// `bytes` begins with the value and may be longer. What it is too short for is `?`, whole members beyond its end are
-    /// counted: `… 3 more`. Integers are decimal, pointers hexadecimal (`ERR_PTR(-2)` for an error in a pointer), an enum is its
+    /// counted: `… 3 more`. Integers are decimal, pointers hexadecimal (`ERR_PTR(-2 ENOENT)` for an error in a pointer), an enum is its
     /// name, or its number if it has none.
     #[inline]
     pub fn text(&self, bytes: &[u8], out: &mut Vec<u8>) {
@@ -71,6 +72,10 @@ impl Style for Text {
         if value >= u64::MAX - 4094 {
             out.extend_from_slice(b"ERR_PTR(");
             fast_dec_signed(value as i64, out);
+            if let Some(name) = errno_name(value.wrapping_neg() as u32) {
+                out.push(b' ');
+                out.extend_from_slice(name.as_bytes());
+            }
             out.push(b')');
         } else {
             fast_hex(value, out);

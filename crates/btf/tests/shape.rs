@@ -71,7 +71,7 @@ fn pointers_bools_chars_and_floats() {
     assert_eq!(json(&ptr, &0xffff_8881_0000_0000_u64.to_le_bytes()), "\"0xffff888100000000\"");
     assert_eq!(text(&ptr, &[0; 8]), "0x0");
     // Case 22: an error in a pointer.
-    assert_eq!(text(&ptr, &(-2_i64).to_le_bytes()), "ERR_PTR(-2)");
+    assert_eq!(text(&ptr, &(-2_i64).to_le_bytes()), "ERR_PTR(-2 ENOENT)");
     assert_eq!(text(&ptr, &(-4095_i64).to_le_bytes()), "ERR_PTR(-4095)");
     assert_eq!(text(&ptr, &(-4096_i64).to_le_bytes()), "0xfffffffffffff000");
     assert_eq!(json(&ptr, &(-2_i64).to_le_bytes()), "\"0xfffffffffffffffe\"");

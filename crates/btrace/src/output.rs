@@ -1,18 +1,28 @@
-//! Where events go: stdout or a file, in large writes.
+//! Where events go: stdout or a file, in large writes that a signal can interrupt.
 
 use anyhow::Context;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 /// Written out when it has grown this large, and at the end of every batch.
 const FLUSH_AT: usize = 64 << 10;
 
-/// Collected text and its destination.
+/// What a pipe takes without blocking once poll(2) says that it is writable (`PIPE_BUF`, pipe(7)).
+const PIPE_BUF: usize = 4096;
+
+/// A terminal stopped by Ctrl-S takes less; this much it has room for when it says so (`N_TTY` asks for 256).
+const TTY_BUF: usize = 256;
+
+/// Collected lines and their destination.
 pub struct Output {
     /// Append here.
     pub buffer: Vec<u8>,
-    to: Box<dyn Write>,
+    to: File,
+    /// Bytes in one write, where the reader can make us wait; `None` for files.
+    chunk: Option<usize>,
     name: String,
 }
 
@@ -23,41 +33,72 @@ pub enum Flow {
     Open,
     /// The reader has gone (`| head`): no error, but the end.
     Closed,
+    /// The reader does not read, and a signal came. What was not written is still in the buffer.
+    Stuck,
 }
 
 impl Output {
     /// Opens FILE (truncating it), or stdout.
     pub fn open(file: Option<&Path>) -> anyhow::Result<Output> {
-        let (to, name): (Box<dyn Write>, String) = match file {
+        let (to, name) = match file {
             Some(path) => {
                 let file = File::create(path).with_context(|| format!("-o {}", path.display()))?;
-                (Box::new(file), path.display().to_string())
+                (file, path.display().to_string())
             }
             // Rust's own stdout writes line by line; its descriptor as a file does not.
-            None => match std::os::fd::AsFd::as_fd(&io::stdout()).try_clone_to_owned() {
-                Ok(fd) => (Box::new(File::from(fd)), "standard output".into()),
+            None => match io::stdout().as_fd().try_clone_to_owned() {
+                Ok(fd) => (File::from(fd), "standard output".into()),
                 Err(e) => return Err(e).context("standard output"),
             },
         };
-        Ok(Output { buffer: Vec::with_capacity(2 * FLUSH_AT), to, name })
+        let kind = to.metadata().with_context(|| name.clone())?.file_type();
+        let chunk = if kind.is_fifo() || kind.is_socket() {
+            Some(PIPE_BUF)
+        } else {
+            to.is_terminal().then_some(TTY_BUF)
+        };
+        Ok(Output { buffer: Vec::with_capacity(2 * FLUSH_AT), to, chunk, name })
     }
 
-    /// Writes out if there is much.
-    pub fn flush_if_large(&mut self) -> anyhow::Result<Flow> {
-        if self.buffer.len() < FLUSH_AT { Ok(Flow::Open) } else { self.flush() }
+    /// Writes out if there is much; see [`Output::flush`].
+    pub fn flush_if_large(&mut self, signals: BorrowedFd<'_>) -> anyhow::Result<Flow> {
+        if self.buffer.len() < FLUSH_AT { Ok(Flow::Open) } else { self.flush(signals) }
     }
 
-    /// Writes out what there is.
-    pub fn flush(&mut self) -> anyhow::Result<Flow> {
-        if self.buffer.is_empty() {
-            return Ok(Flow::Open);
+    /// Writes out what there is; gives up when the reader makes us wait and `signals` becomes readable.
+    pub fn flush(&mut self, signals: BorrowedFd<'_>) -> anyhow::Result<Flow> {
+        let mut written = 0;
+        let mut flow = Ok(Flow::Open);
+        while let Some(rest) = self.buffer.get(written..).filter(|rest| !rest.is_empty()) {
+            let part = match self.chunk {
+                None => rest,
+                Some(chunk) => {
+                    if !bpf::wait_writable(self.to.as_fd(), signals)? {
+                        flow = Ok(Flow::Stuck);
+                        break;
+                    }
+                    rest.get(..chunk).unwrap_or(rest)
+                }
+            };
+            match self.to.write(part) {
+                Ok(0) => flow = Err(io::Error::from(io::ErrorKind::WriteZero)),
+                Ok(n) => written += n,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == io::ErrorKind::BrokenPipe => flow = Ok(Flow::Closed),
+                Err(e) => flow = Err(e),
+            }
+            if !matches!(flow, Ok(Flow::Open)) {
+                break;
+            }
         }
-        let result = self.to.write_all(&self.buffer);
+        self.buffer.drain(..written);
+        flow.with_context(|| format!("write to {}", self.name))
+    }
+
+    /// Events collected and not written, a partly written one included; they are given up.
+    pub fn abandon(&mut self) -> u64 {
+        let lines = self.buffer.iter().filter(|b| **b == b'\n').count();
         self.buffer.clear();
-        match result {
-            Ok(()) => Ok(Flow::Open),
-            Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(Flow::Closed),
-            Err(e) => Err(e).with_context(|| format!("write to {}", self.name)),
-        }
+        lines as u64
     }
 }

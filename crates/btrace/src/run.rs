@@ -33,6 +33,7 @@ pub struct Running {
     command: Option<Held>,
     limit: Option<u64>,
     printed: u64,
+    unprinted: u64,
     said: Losses,
     said_at: Instant,
 }
@@ -43,6 +44,8 @@ enum End {
     Limit,
     Signal(Signal),
     OutputClosed,
+    /// A signal came while the reader made us wait.
+    OutputStuck,
     OutputFailed(anyhow::Error),
 }
 
@@ -80,6 +83,7 @@ impl Running {
             command,
             limit: args.limit_events,
             printed: 0,
+            unprinted: 0,
             said: Losses::default(),
             said_at: Instant::now(),
         })
@@ -91,6 +95,9 @@ impl Running {
         self.session.detach();
         if matches!(end, End::Command | End::Signal(_)) {
             end = self.rest()?.unwrap_or(end);
+        }
+        if !matches!(end, End::Command | End::Signal(_)) {
+            self.give_up()?;
         }
         self.summary()?;
         match end {
@@ -104,7 +111,7 @@ impl Running {
                 Ok(())
             }
             End::Command => self.see_off(),
-            End::OutputClosed => Ok(()),
+            End::OutputClosed | End::OutputStuck => Ok(()),
         }
     }
 
@@ -123,7 +130,7 @@ impl Running {
 
     /// Prints at most [`BATCH`] of the events that are there.
     fn batch(&mut self) -> anyhow::Result<(usize, Option<End>)> {
-        let Running { session, renderer, output, limit, printed, .. } = self;
+        let Running { session, renderer, output, signals, limit, printed, .. } = self;
         let mut end = None;
         let mut batch = 0;
         let got = session.drain(|event| {
@@ -132,12 +139,12 @@ impl Running {
             batch += 1;
             if limit.is_some_and(|limit| *printed >= limit) {
                 end = Some(End::Limit);
-            } else if let Some(closed) = closed(output.flush_if_large()) {
+            } else if let Some(closed) = closed(output.flush_if_large(signals.as_fd())) {
                 end = Some(closed);
             }
             if end.is_some() || batch >= BATCH { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })?;
-        let flushed = closed(output.flush());
+        let flushed = closed(output.flush(signals.as_fd()));
         Ok((got, end.filter(|e| !matches!(e, End::Limit)).or(flushed).or(self.limit_reached())))
     }
 
@@ -189,6 +196,22 @@ impl Running {
         Ok(None)
     }
 
+    /// Counts what is not going to be printed any more: the output takes nothing, or enough was printed.
+    fn give_up(&mut self) -> anyhow::Result<()> {
+        let unwritten = self.output.abandon();
+        self.printed -= unwritten;
+        let mut unread = 0;
+        self.session.drain(|_| {
+            unread += 1;
+            ControlFlow::Continue(())
+        })?;
+        // After --limit-events more than was asked for is no loss.
+        if self.limit_reached().is_none() {
+            self.unprinted = unwritten + unread;
+        }
+        Ok(())
+    }
+
     fn say_losses(&mut self) -> anyhow::Result<()> {
         if self.said_at.elapsed() < SAY_LOSSES {
             return Ok(());
@@ -208,6 +231,9 @@ impl Running {
         let mut line = format!("btrace: {} printed, {} lost", count(self.printed, "event"), losses.lost);
         if losses.lost > 0 {
             line += " (a larger --buffer-size or a narrower filter loses fewer)";
+        }
+        if self.unprinted > 0 {
+            line += &format!(", {} not printed: the output took no more", count(self.unprinted, "event"));
         }
         if losses.missed > 0 {
             line += &format!(
@@ -281,6 +307,7 @@ fn closed(written: anyhow::Result<Flow>) -> Option<End> {
     match written {
         Ok(Flow::Open) => None,
         Ok(Flow::Closed) => Some(End::OutputClosed),
+        Ok(Flow::Stuck) => Some(End::OutputStuck),
         Err(error) => Some(End::OutputFailed(error)),
     }
 }

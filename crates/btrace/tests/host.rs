@@ -142,6 +142,38 @@ fn a_reader_that_leaves_ends_the_trace_without_an_error() {
 }
 
 #[test]
+fn a_reader_that_does_not_read_keeps_nobody_from_ending_the_trace() {
+    if !may_trace() {
+        return;
+    }
+    // Far more than the pipe and the buffer hold, and nobody reads. The command says when it is done.
+    let dir = tempfile::tempdir().expect("tempdir");
+    let done = dir.path().join("done");
+    let execs = format!(
+        "i=0; while [ $i -lt 1500 ]; do /bin/true; i=$((i+1)); done; echo > {}; sleep 600",
+        done.display()
+    );
+    let (reader, writer) = std::io::pipe().expect("pipe");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_btrace"))
+        .args(["-t", "sched_process_exec", "-c", &execs])
+        .stdout(writer)
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("run btrace");
+    while !done.exists() {
+        assert!(child.try_wait().expect("wait").is_none(), "ended early");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    let pid = child.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &pid]).status().expect("kill").success());
+    // Were it stuck, this would wait for ever: the pipe is held open and unread.
+    let output = child.wait_with_output().expect("wait");
+    drop(reader);
+    let said = stderr(&output);
+    assert!(output.status.success() && said.contains("not printed: the output took no more"), "{said}");
+}
+
+#[test]
 fn bad_input_gets_one_line_and_status_2() {
     for (args, why) in [
         (&["-t", "sched_process_exce"][..], "did you mean sched_process_exec"),

@@ -252,7 +252,7 @@ const CHECKS: &[Check] = &[
                 ensure!(line.contains("(\"/no/such/file\"), (struct open_how *)how=0x"), "{line}");
                 // long up to 7.1, int since.
                 let types = ["long int", "long", "int"];
-                ensure!(types.iter().any(|t| line.contains(&format!(" retval=({t})-2 "))), "{line}");
+                ensure!(types.iter().any(|t| line.contains(&format!(" retval=({t})-2 ENOENT "))), "{line}");
             }
             Ok(())
         },

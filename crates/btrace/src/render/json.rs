@@ -1,6 +1,6 @@
 //! One JSON object a line. The fields are described in docs/json.md; they are stable.
 
-use super::{decimal, fault};
+use super::{decimal, error_name, fault};
 use crate::clock::Clock;
 use trace::{Event, Note, Probe, Text, Value};
 
@@ -83,6 +83,13 @@ impl Json {
         if let Some(retval) = event.retval() {
             out.extend_from_slice(&fixed.retval);
             value(&retval, out);
+            if let Some(name) = error_name(&retval) {
+                // The value's object is closed already: take its brace back.
+                out.pop();
+                out.extend_from_slice(b",\"error\":\"");
+                out.extend_from_slice(name.as_bytes());
+                out.extend_from_slice(b"\"}");
+            }
         }
         out.extend_from_slice(b"}\n");
     }

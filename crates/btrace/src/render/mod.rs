@@ -8,7 +8,8 @@ mod text;
 pub use json::Json;
 pub use text::TextLines;
 
-use trace::{Event, Probe};
+use std::borrow::Cow;
+use trace::{Event, Probe, Value};
 
 /// Either way of rendering.
 pub enum Renderer {
@@ -42,12 +43,21 @@ fn decimal(n: impl itoa::Integer, out: &mut Vec<u8>) {
     out.extend_from_slice(itoa::Buffer::new().format(n).as_bytes());
 }
 
-/// The name of an error that a read can give (include/uapi/asm-generic/errno-base.h), or its number.
-fn fault(error: i32) -> std::borrow::Cow<'static, str> {
-    match error {
-        -14 => "EFAULT".into(),
-        -1 => "EPERM".into(),
-        -34 => "ERANGE".into(),
-        other => format!("error {other}").into(),
+/// The name of the error that a function returned: as a negative signed integer, or in a pointer (`IS_ERR_VALUE`).
+fn error_name(retval: &Value<'_>) -> Option<&'static str> {
+    let bytes = retval.bytes;
+    let number = match (&retval.field.shape, bytes.len()) {
+        (btf::Shape::Int { signed: true, .. }, 4) => i64::from(i32::from_le_bytes(bytes.try_into().ok()?)),
+        (btf::Shape::Int { signed: true, .. }, 8) => i64::from_le_bytes(bytes.try_into().ok()?),
+        _ => return None,
+    };
+    (-4095..0).contains(&number).then(|| btf::errno_name(number.unsigned_abs() as u32)).flatten()
+}
+
+/// The name of an error that a read gave, or its number.
+fn fault(error: i32) -> Cow<'static, str> {
+    match btf::errno_name(error.unsigned_abs()) {
+        Some(name) => name.into(),
+        None => format!("error {error}").into(),
     }
 }

@@ -1,6 +1,6 @@
 //! `name args=((type)name=value, …) retval=(type)value cpu=N process=(tgid:comm) duration=… time=…`
 
-use super::{decimal, fault};
+use super::{decimal, error_name, fault};
 use crate::clock::{self, Clock};
 use trace::{Event, Note, Probe, Text, Value};
 
@@ -48,6 +48,10 @@ impl TextLines {
         if let Some(retval) = event.retval() {
             out.extend_from_slice(&fixed.retval);
             value(&retval, out);
+            if let Some(name) = error_name(&retval) {
+                out.push(b' ');
+                out.extend_from_slice(name.as_bytes());
+            }
         }
         out.extend_from_slice(b" cpu=");
         decimal(event.cpu(), out);
