@@ -5,7 +5,7 @@ use crate::clock::Clock;
 use crate::logging::say;
 use crate::output::{Flow, Output};
 use crate::render::Renderer;
-use bpf::{Held, Signal, Signals};
+use bpf::{Held, Signals};
 use std::ops::ControlFlow;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -42,7 +42,7 @@ pub struct Running {
 enum End {
     Command,
     Limit,
-    Signal(Signal),
+    Signal,
     OutputClosed,
     /// A signal came while the reader made us wait.
     OutputStuck,
@@ -93,25 +93,24 @@ impl Running {
     pub fn follow(mut self) -> anyhow::Result<()> {
         let mut end = self.until_end()?;
         self.session.detach();
-        if matches!(end, End::Command | End::Signal(_)) {
+        if matches!(end, End::Command | End::Signal) {
             end = self.rest()?.unwrap_or(end);
         }
-        if !matches!(end, End::Command | End::Signal(_)) {
+        if !matches!(end, End::Command | End::Signal) {
             self.give_up()?;
         }
         self.summary()?;
         match end {
             End::OutputFailed(error) => Err(error),
             End::Limit => self.see_off(),
-            End::Signal(signal) => {
-                log::debug!("ended by {signal:?}");
+            End::Signal | End::OutputStuck => {
                 if let Some(command) = &self.command {
                     command.terminate();
                 }
                 Ok(())
             }
             End::Command => self.see_off(),
-            End::OutputClosed | End::OutputStuck => Ok(()),
+            End::OutputClosed => Ok(()),
         }
     }
 
@@ -169,7 +168,8 @@ impl Running {
         if ready.first() == Some(&true)
             && let Some(signal) = self.signals.next()?
         {
-            return Ok(Some(End::Signal(signal)));
+            log::debug!("ended by {signal:?}");
+            return Ok(Some(End::Signal));
         }
         Ok((self.command.is_some() && ready.get(1) == Some(&true)).then_some(End::Command))
     }

@@ -150,7 +150,7 @@ fn a_reader_that_does_not_read_keeps_nobody_from_ending_the_trace() {
     let dir = tempfile::tempdir().expect("tempdir");
     let done = dir.path().join("done");
     let execs = format!(
-        "i=0; while [ $i -lt 1500 ]; do /bin/true; i=$((i+1)); done; echo > {}; sleep 600",
+        "i=0; while [ $i -lt 1500 ]; do /bin/true; i=$((i+1)); done; echo > {}; exec sleep 600",
         done.display()
     );
     let (reader, writer) = std::io::pipe().expect("pipe");
