@@ -2,8 +2,8 @@
 
 use anyhow::{Context, bail};
 
-/// Refuses process ids that nobody has, and thread ids: events of a thread carry its process's id.
-pub fn pids(pids: &[u32]) -> anyhow::Result<()> {
+/// Refuses process and thread ids that nobody has, and thread ids given for processes: events of a thread carry its process's id.
+pub fn ids(pids: &[u32], tids: &[u32]) -> anyhow::Result<()> {
     for pid in pids {
         let path = format!("/proc/{pid}/status");
         let status = match std::fs::read_to_string(&path) {
@@ -18,8 +18,16 @@ pub fn pids(pids: &[u32]) -> anyhow::Result<()> {
             bail!("--filter-pid {pid}: that is a thread of process {tgid}; name the process");
         }
     }
-    if !pids.is_empty() && !bpf::pid_namespace_is_initial() {
-        log::warn!("this is a pid namespace of its own: --filter-pid takes the host's numbers for now");
+    for tid in tids {
+        if !std::path::Path::new(&format!("/proc/{tid}/status")).exists() {
+            bail!("--filter-tid {tid}: no such thread");
+        }
+    }
+    let by_number = !pids.is_empty() || !tids.is_empty();
+    if by_number && !bpf::pid_namespace_is_initial() {
+        log::warn!(
+            "this is a pid namespace of its own: --filter-pid and --filter-tid take the host's numbers for now"
+        );
     }
     Ok(())
 }

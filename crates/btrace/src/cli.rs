@@ -3,7 +3,7 @@
 use anyhow::{Context, bail};
 use clap::{Parser, ValueEnum};
 use std::path::PathBuf;
-use trace::{Filter, Mode, Pattern, Request, TargetKind, TargetSpec, split_list};
+use trace::{Comm, Filter, Mode, Pattern, Request, TargetKind, TargetSpec, split_list};
 
 /// Show what the kernel really does: every call of a kernel function or tracepoint, with typed arguments, return
 /// value, who called and how long it took.
@@ -34,6 +34,22 @@ pub struct Args {
     /// Only this process (repeatable)
     #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..=i64::from(i32::MAX)))]
     pub filter_pid: Vec<u32>,
+
+    /// Only this thread (repeatable)
+    #[arg(long, value_name = "TID", value_parser = clap::value_parser!(u32).range(1..=i64::from(i32::MAX)))]
+    pub filter_tid: Vec<u32>,
+
+    /// Only threads of this name, whole: as in ps -o comm, 15 bytes at most (repeatable)
+    #[arg(long, value_name = "NAME", value_parser = comm)]
+    pub filter_comm: Vec<Comm>,
+
+    /// Only events on this CPU (repeatable)
+    #[arg(long, value_name = "CPU")]
+    pub filter_cpu: Vec<u32>,
+
+    /// Only calls that returned an error
+    #[arg(long)]
+    pub errors: bool,
 
     /// Run CMD through sh -c and trace only it and its children, from their first instruction to its end
     #[arg(short = 'c', long = "command", value_name = "CMD")]
@@ -86,6 +102,11 @@ pub enum Generate {
     Man,
 }
 
+/// Reads a thread's name.
+fn comm(name: &str) -> Result<Comm, String> {
+    Comm::new(name).ok_or_else(|| "a thread's name has 1 to 15 bytes".into())
+}
+
 /// Most bytes read of a text, terminator included.
 const STRING_SIZE: u32 = 64;
 
@@ -131,8 +152,15 @@ impl Args {
             ModeArg::Entry => Mode::Entry,
             ModeArg::Exit => Mode::Exit,
         };
-        let filter =
-            Filter { tgids: self.filter_pid.clone(), not_tgid: None, followed: self.command.is_some() };
+        let filter = Filter {
+            tgids: self.filter_pid.clone(),
+            tids: self.filter_tid.clone(),
+            comms: self.filter_comm.clone(),
+            cpus: self.filter_cpu.clone(),
+            errors: self.errors,
+            not_tgid: None,
+            followed: self.command.is_some(),
+        };
         Ok(Request { targets, mode, filter, string_size: STRING_SIZE, ring_size: self.buffer_size })
     }
 }

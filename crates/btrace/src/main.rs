@@ -30,7 +30,7 @@ fn main() -> ExitCode {
 /// One trace, from arguments to summary.
 fn trace(args: &cli::Args) -> Result<(), Stop> {
     let request = args.request().map_err(Stop::Refused)?;
-    check::pids(&request.filter.tgids).map_err(Stop::Refused)?;
+    check::ids(&request.filter.tgids, &request.filter.tids).map_err(Stop::Refused)?;
     let running = run::Running::start(args, request).map_err(Stop::Refused)?;
     running.follow().map_err(Stop::Failed)
 }

@@ -30,7 +30,7 @@ mod tracker;
 
 pub use error::Error;
 pub use event::{Event, Note, Text, Value};
-pub use filter::Filter;
+pub use filter::{Comm, Filter};
 pub use kernel::Kernel;
 pub use layout::{Argument, Layout, NoteField, NoteKind, StringField};
 pub use own::own_tgid;

@@ -88,6 +88,9 @@ impl Plan {
             let laid_out = if target.variadic {
                 let reason = "takes a variable number of arguments, which trampolines do not support".into();
                 Err(Error::Target { target: target.name.clone(), reason })
+            } else if let (true, Some(reason)) = (request.filter.errors, no_errors(kernel, &target, method)?)
+            {
+                Err(Error::Target { target: target.name.clone(), reason: reason.into() })
             } else {
                 Layout::new(kernel, &target, method, request.string_size)
             };
@@ -109,4 +112,16 @@ impl Plan {
             ring_size: request.ring_size,
         })
     }
+}
+
+/// Why a filter for errors cannot apply to a target, if it cannot.
+fn no_errors(kernel: &Kernel, target: &Target, method: Method) -> Result<Option<&'static str>, Error> {
+    if method != Method::Fexit {
+        return Ok(Some("only errors are wanted, and this event is not a function's return"));
+    }
+    let ret = kernel.btf.get(kernel.btf.resolve(target.ret))?;
+    let signed = ret.int().is_some_and(|int| int.signed) && matches!(ret.size(), Some(4 | 8));
+    let pointer = ret.kind() == btf::Kind::Ptr;
+    Ok((!signed && !pointer)
+        .then_some("only errors are wanted, and it returns neither a signed number nor a pointer"))
 }

@@ -3,7 +3,7 @@
 //! Order, cheapest and most perishable first: whose event it is → the time → the room in the ring, of exactly the
 //! record's size → header, arguments → texts and notes → submit. A refused room bumps a per-CPU counter.
 
-use crate::filter::Filter;
+use crate::filter::{Comm, Filter};
 use crate::layout::{Argument, NOT_READ, NoteField, NoteKind, StringField, header};
 use crate::plan::{Plan, Probe};
 use asm::{Alu, Arg, Cmp, Func, Helper, Operand, Program, Reg, Size, Width};
@@ -81,6 +81,10 @@ pub fn event(plan: &Plan, index: u32, probe: &Probe, access: ArgAccess) -> Progr
             lines.mark(f, "duration");
             (at, take_entry_time(f, ctx, index))
         });
+        // After the call's cell was emptied, or it would be taken for a call under way for ever.
+        if let (true, Some(ret)) = (plan.filter.errors, &probe.layout.ret) {
+            only_errors(f, &mut lines, ret, access, ctx);
+        }
         lines.mark(f, "room in the ring buffer");
         let size = i64::from(probe.layout.size);
         let record = f.call(Helper::RINGBUF_RESERVE, &[Arg::Map(maps::RING), Arg::Imm(size), Arg::Imm(0)]);
@@ -169,7 +173,7 @@ struct Who {
 ///
 /// With `recorded` the task is looked up even if no test needs it.
 fn whose(f: &mut Func<'_>, lines: &mut Lines, plan: &Plan, recorded: bool) -> Who {
-    let Filter { tgids, not_tgid, followed } = &plan.filter;
+    let Filter { tgids, tids, comms, cpus, errors: _, not_tgid, followed } = &plan.filter;
     let mut who = Who { task: None, pid_tgid: None, tgid: None };
     if *followed {
         lines.mark(f, "filter: the command and its children");
@@ -179,10 +183,20 @@ fn whose(f: &mut Func<'_>, lines: &mut Lines, plan: &Plan, recorded: bool) -> Wh
         let found = f.call(Helper::MAP_LOOKUP_ELEM, &[Arg::Map(maps::TASKS), Arg::SlotAddr(key, 0)]);
         f.if_(Cmp::Eq, Width::W64, found, 0, |f| f.ret(0));
     }
+    // Between entry and exit the task may move to another CPU, so the entry's time is kept whatever the CPU.
+    if let (true, false) = (recorded, cpus.is_empty()) {
+        lines.mark(f, "filter: CPU");
+        let cpu = f.call(Helper::GET_SMP_PROCESSOR_ID, &[]);
+        one_of(f, cpu, cpus);
+    }
+    if !comms.is_empty() {
+        lines.mark(f, "filter: name of the thread");
+        one_of_comms(f, comms);
+    }
     // The command is never ourselves, so following it needs no further test.
     let not_tgid = not_tgid.filter(|_| !*followed);
     let tests = not_tgid.is_some() || !tgids.is_empty();
-    if !tests && !recorded {
+    if !tests && tids.is_empty() && !recorded {
         return who;
     }
     lines.mark(f, "filter: process id");
@@ -192,30 +206,89 @@ fn whose(f: &mut Func<'_>, lines: &mut Lines, plan: &Plan, recorded: bool) -> Wh
         if tests {
             who.tgid = Some(f.load(Size::W, task, plan.task.tgid as i32));
         }
+        if !tids.is_empty() {
+            let tid = f.load(Size::W, task, plan.task.pid as i32);
+            one_of(f, tid, tids);
+        }
     } else {
         let both = f.call(Helper::GET_CURRENT_PID_TGID, &[]);
         who.pid_tgid = Some(both);
         if tests {
             who.tgid = Some(f.alu(Alu::Rsh, Width::W64, both, 32));
         }
+        // The comparison looks at the lower half alone, which is the tid.
+        one_of(f, both, tids);
     }
     let Some(tgid) = who.tgid else { return who };
     if let Some(own) = not_tgid {
         f.if_(Cmp::Eq, Width::W32, tgid, i64::from(own as i32), |f| f.ret(0));
     }
-    match tgids.as_slice() {
+    one_of(f, tgid, tgids);
+    who
+}
+
+/// Returns from the program unless the lower 32 bits of `value` are one of `wanted`; none wanted: any will do.
+fn one_of(f: &mut Func<'_>, value: Reg, wanted: &[u32]) {
+    match wanted {
         [] => {}
-        [one] => f.if_(Cmp::Ne, Width::W32, tgid, i64::from(*one as i32), |f| f.ret(0)),
+        [one] => f.if_(Cmp::Ne, Width::W32, value, i64::from(*one as i32), |f| f.ret(0)),
         many => {
-            let wanted = f.var();
-            f.assign(wanted, 0);
+            let found = f.var();
+            f.assign(found, 0);
             for one in many {
-                f.if_(Cmp::Eq, Width::W32, tgid, i64::from(*one as i32), |f| f.assign(wanted, 1));
+                f.if_(Cmp::Eq, Width::W32, value, i64::from(*one as i32), |f| f.assign(found, 1));
             }
-            f.if_(Cmp::Eq, Width::W64, wanted, 0, |f| f.ret(0));
+            f.if_(Cmp::Eq, Width::W64, found, 0, |f| f.ret(0));
         }
     }
-    who
+}
+
+/// Returns from the program unless the thread's whole name is one of these.
+///
+/// Behind the terminator there may be anything: in the task's own field before 5.17, and the helper left our bytes as they
+/// were from 5.17 to 6.3 (`strscpy`, not `strscpy_pad`). So the helper is used, on zeros.
+fn one_of_comms(f: &mut Func<'_>, wanted: &[Comm]) {
+    let name = f.slot(header::COMM_SIZE, 8);
+    f.store_slot(Size::DW, name, 0, 0);
+    f.store_slot(Size::DW, name, 8, 0);
+    f.call(Helper::GET_CURRENT_COMM, &[Arg::SlotAddr(name, 0), Arg::Imm(i64::from(header::COMM_SIZE))]);
+    let first = f.load_slot(Size::DW, name, 0);
+    let second = f.load_slot(Size::DW, name, 8);
+    let found = f.var();
+    f.assign(found, 0);
+    for comm in wanted {
+        let [low, high] = comm.halves().map(|half| f.imm(half));
+        f.if_(Cmp::Eq, Width::W64, first, low, |f| {
+            f.if_(Cmp::Eq, Width::W64, second, high, |f| f.assign(found, 1));
+        });
+    }
+    f.if_(Cmp::Eq, Width::W64, found, 0, |f| f.ret(0));
+}
+
+/// Returns from the program unless the function returned an error (`IS_ERR_VALUE`, include/linux/err.h).
+fn only_errors(f: &mut Func<'_>, lines: &mut Lines, ret: &Argument, access: ArgAccess, ctx: Reg) {
+    lines.mark(f, "filter: only errors");
+    let at = (ret.slot * 8) as i32;
+    let value = match access {
+        ArgAccess::Plain => {
+            // The verifier compares no pointer with a number; a probe read of the slot makes one of it.
+            match ret.shape {
+                btf::Shape::Ptr { .. } => copied_slot(f, ctx, at),
+                _ => f.load(Size::DW, ctx, at),
+            }
+        }
+        ArgAccess::Copied => copied_slot(f, ctx, at),
+    };
+    let value = if ret.size == 4 { f.sext(value, Size::W) } else { value };
+    // As unsigned numbers, errors are the last 4095.
+    f.if_(Cmp::Lt, Width::W64, value, -4095, |f| f.ret(0));
+}
+
+/// A context's slot as a plain number.
+fn copied_slot(f: &mut Func<'_>, ctx: Reg, at: i32) -> Reg {
+    let cell = f.slot(8, 8);
+    f.call(Helper::PROBE_READ_KERNEL, &[Arg::SlotAddr(cell, 0), Arg::Imm(8), Arg::Offset(ctx, at)]);
+    f.load_slot(Size::DW, cell, 0)
 }
 
 impl Who {

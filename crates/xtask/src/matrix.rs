@@ -258,6 +258,26 @@ const CHECKS: &[Check] = &[
         },
     },
     Check {
+        name: "only errors, only one name, only one thread",
+        command: r"
+            btrace -k do_sys_openat2 --errors -c 'workloads open-missing 4 /no/such/file'
+            btrace -k vfs_read --filter-comm dd -c 'workloads read-zero 5 9; dd if=/dev/zero of=/dev/null bs=9 count=6 2>/dev/null'
+            waiting read-zero 3 11; traced -k vfs_read --filter-tid $w --filter-cpu 0 --filter-cpu 1
+            kill -USR1 $w; wait $w; ended TERM",
+        judge: |ran| {
+            let of = |what: &str| ran.stdout.lines().filter(|l| l.contains(what)).count();
+            ensure!(of("do_sys_openat2") == 4 && of(" ENOENT ") == 4, "errors");
+            ensure!(of("count=9,") == 6 && of(":dd)") == 6, "comm: {} {}", of("count=9,"), of(":dd)"));
+            ensure!(of("count=11,") == 3 && of(":workloads)") == 7, "tid");
+            Ok(())
+        },
+    },
+    Check {
+        name: "an error filter that cannot apply is an error",
+        command: "btrace -k vfs_read --mode entry --errors",
+        judge: |ran| refused(ran, "not a function's return"),
+    },
+    Check {
         name: "bools and enums by name",
         command: r#"
             btrace -t sched_switch -c 'workloads sleep-ms 1'
