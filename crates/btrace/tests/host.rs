@@ -164,8 +164,8 @@ fn a_reader_that_does_not_read_keeps_nobody_from_ending_the_trace() {
         assert!(child.try_wait().expect("wait").is_none(), "ended early");
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
-    let pid = child.id().to_string();
-    assert!(Command::new("kill").args(["-TERM", &pid]).status().expect("kill").success());
+    let kill = format!("kill -TERM {}", child.id());
+    assert!(Command::new("sh").args(["-c", &kill]).status().expect("kill").success());
     // Were it stuck, this would wait for ever: the pipe is held open and unread.
     let output = child.wait_with_output().expect("wait");
     drop(reader);

@@ -98,7 +98,9 @@ fn a_signal_starts_what_waits_and_the_end_of_stdin_does_not() {
     let (mut child, stdout) = waiting();
     drop(child.stdin.take());
     assert!(child.try_wait().unwrap().is_none());
-    assert!(Command::new("kill").args(["-USR1", &child.id().to_string()]).status().unwrap().success());
+    assert!(
+        Command::new("sh").args(["-c", &format!("kill -USR1 {}", child.id())]).status().unwrap().success()
+    );
     assert!(child.wait().unwrap().success());
     assert_eq!(stdout.lines().count(), 1);
 }

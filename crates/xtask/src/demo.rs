@@ -79,12 +79,11 @@ fn lab() -> Result<bool> {
         "btrace -k tcp_connect,inet_csk_accept -c 'workloads connect-loopback 1'",
         "btrace -k vfs_raed",
     ];
-    let script: Vec<String> = commands
-        .iter()
-        .map(|c| format!("echo \"$ {}\" >&2; {c}; s=$?; sleep 0.1", c.replace('"', "\\\"")))
-        .collect();
+    let script: Vec<String> =
+        commands.iter().map(|c| format!("echo \"$ {}\" >&2; {c}; s=$?", c.replace('"', "\\\""))).collect();
     // The last command is there to show a refusal, so 2 is what must come of it.
-    let script = format!("{}; [ $s = 2 ]", script.join("; "));
+    // One stream, or events and messages would come in any order.
+    let script = format!("exec 2>&1; {}; [ $s = 2 ]", script.join("; "));
     let options = VmOptions { output: Output::PassThrough, ..VmOptions::new(KERNEL, script) };
     Ok(vm::run(&options)?.status == 0)
 }

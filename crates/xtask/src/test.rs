@@ -37,7 +37,7 @@ fn steps(arguments: &Arguments) -> Result<u8> {
         for (name, args) in [
             ("formatting", &["fmt", "--all", "--check"][..]),
             ("lints", &["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"]),
-            ("tests", &["test", "--workspace"]),
+            ("tests", &["test", "--workspace", "--no-fail-fast"]),
         ] {
             let present = name == "tests" || installed(args[0]);
             if !present {
