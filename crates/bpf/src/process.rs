@@ -1,7 +1,9 @@
 //! Processes: a command held before its first instruction, and limits of our own.
 
 use crate::error::{Error, Result};
+use crate::signals;
 use std::cell::Cell;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitStatus};
@@ -45,11 +47,15 @@ impl Held {
         let mut sh = Command::new("/bin/sh");
         sh.arg("-c").arg(command);
         let limits = ORIGINAL.get().copied();
+        let signals = signals::original();
         // SAFETY: between fork and exec the closure makes system calls alone, which are async-signal-safe.
         unsafe {
             sh.pre_exec(move || {
                 for (resource, limit) in limits.iter().flatten() {
                     libc::setrlimit(*resource, limit);
+                }
+                if signals.is_some_and(|s| s.ignores_interrupt) {
+                    libc::signal(libc::SIGINT, libc::SIG_IGN);
                 }
                 if libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) < 0 {
                     return Err(std::io::Error::last_os_error());
@@ -57,7 +63,13 @@ impl Held {
                 Ok(())
             });
         }
-        let child = sh.spawn().map_err(|source| Error::Sys {
+        // A signal that reached the child between PTRACE_TRACEME and exec, even an ignored one (a resized terminal),
+        // would stop it there, and `spawn` would wait for the exec for ever. So it starts with everything blocked, and
+        // gets its mask while it is held.
+        let before = block_all()?;
+        let spawned = sh.spawn();
+        set_mask(&before)?;
+        let child = spawned.map_err(|source| Error::Sys {
             action: "start /bin/sh, held by ptrace until the probes are attached".into(),
             source,
         })?;
@@ -79,6 +91,11 @@ impl Held {
         // SAFETY: our own stopped tracee; with EXITKILL it cannot outlive us before it is released.
         if unsafe { libc::ptrace(libc::PTRACE_SETOPTIONS, pid, 0, libc::PTRACE_O_EXITKILL) } < 0 {
             return Err(Error::last("ptrace options for the command"));
+        }
+        let mask = signals.map_or(before, |s| s.mask);
+        // SAFETY: our own stopped tracee; the kernel reads its 8-byte set from the start of the C library's larger one.
+        if unsafe { libc::ptrace(PTRACE_SETSIGMASK, pid, KERNEL_SIGSET_SIZE, &mask) } < 0 {
+            return Err(Error::last("signal mask of the command"));
         }
         // SAFETY: pidfd_open on our own child, not yet waited for, so its number is still its own.
         let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
@@ -141,6 +158,35 @@ impl Held {
             // SAFETY: our own child, not yet waited for, so the number cannot have been given to another process.
             unsafe { libc::kill(self.pid, libc::SIGTERM) };
         }
+    }
+}
+
+/// include/uapi/linux/ptrace.h; since 3.11.
+const PTRACE_SETSIGMASK: libc::c_uint = 0x420b;
+
+/// Bytes of the kernel's `sigset_t`.
+const KERNEL_SIGSET_SIZE: usize = 8;
+
+/// Blocks every signal in this thread but SIGTRAP, by which the exec stops the child; gives back the mask before.
+fn block_all() -> Result<libc::sigset_t> {
+    let mut all = MaybeUninit::<libc::sigset_t>::uninit();
+    let mut before = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: sigfillset initialises the first set, pthread_sigmask the second unless it fails.
+    unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        libc::sigdelset(all.as_mut_ptr(), libc::SIGTRAP);
+        if libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr()) != 0 {
+            return Err(Error::last("block signals"));
+        }
+        Ok(before.assume_init())
+    }
+}
+
+fn set_mask(mask: &libc::sigset_t) -> Result<()> {
+    // SAFETY: reads a live, initialised set.
+    match unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, mask, std::ptr::null_mut()) } {
+        0 => Ok(()),
+        _ => Err(Error::last("restore the signal mask")),
     }
 }
 

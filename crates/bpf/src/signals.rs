@@ -4,6 +4,7 @@
 use crate::error::{Error, Result};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::OnceLock;
 
 /// A signal that asks us to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +28,20 @@ impl Signal {
     }
 }
 
+/// What a command that we start is to get back: the mask that we were started with, and whether SIGINT was ignored.
+static ORIGINAL: OnceLock<Original> = OnceLock::new();
+
+#[derive(Clone, Copy)]
+pub(crate) struct Original {
+    pub mask: libc::sigset_t,
+    pub ignores_interrupt: bool,
+}
+
+/// The signals as we were started with them; `None` before [`Signals::block`].
+pub(crate) fn original() -> Option<Original> {
+    ORIGINAL.get().copied()
+}
+
 /// The descriptor on which they arrive.
 #[derive(Debug)]
 pub struct Signals(OwnedFd);
@@ -41,28 +56,34 @@ impl Signals {
     /// Blocks the three signals in this thread, and in the threads it starts later, and opens the descriptor.
     ///
     /// SIGHUP stays ignored if it was when we started (`nohup`). SIGINT does not: a shell ignores it in what a script
-    /// starts with `&`, and a tracer that `kill -INT` does not end would be left attached. Children started by
-    /// [`std::process::Command`] get an empty mask.
+    /// starts with `&`, and a tracer that `kill -INT` does not end would be left attached. [`crate::Held`] gives a
+    /// command the signals as they were before.
     pub fn block() -> Result<Signals> {
         let mut set = MaybeUninit::<libc::sigset_t>::uninit();
-        // SAFETY: sigemptyset initialises the set; sigaction with a null new action only reads; the others get that
-        // set and valid numbers.
+        // SAFETY: sigemptyset initialises the set; sigaction with a null new action only reads, into live structs; the
+        // others get that set and valid numbers.
         let set = unsafe {
             libc::sigemptyset(set.as_mut_ptr());
             let mut set = set.assume_init();
+            let ignored = |number| {
+                let mut old = MaybeUninit::<libc::sigaction>::zeroed();
+                libc::sigaction(number, std::ptr::null(), old.as_mut_ptr());
+                old.assume_init().sa_sigaction == libc::SIG_IGN
+            };
             libc::sigaddset(&mut set, libc::SIGINT);
             libc::sigaddset(&mut set, libc::SIGTERM);
-            let mut old = MaybeUninit::<libc::sigaction>::zeroed();
-            libc::sigaction(libc::SIGHUP, std::ptr::null(), old.as_mut_ptr());
-            if old.assume_init().sa_sigaction != libc::SIG_IGN {
+            if !ignored(libc::SIGHUP) {
                 libc::sigaddset(&mut set, libc::SIGHUP);
             }
+            let ignores_interrupt = ignored(libc::SIGINT);
             // A signal whose action is to be ignored is thrown away even while blocked; the default keeps it pending.
             libc::signal(libc::SIGINT, libc::SIG_DFL);
             libc::signal(libc::SIGTERM, libc::SIG_DFL);
-            if libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut()) != 0 {
+            let mut mask = set;
+            if libc::pthread_sigmask(libc::SIG_BLOCK, &set, &mut mask) != 0 {
                 return Err(Error::last("block signals"));
             }
+            ORIGINAL.get_or_init(|| Original { mask, ignores_interrupt });
             set
         };
         // SAFETY: a new descriptor for a set initialised above.

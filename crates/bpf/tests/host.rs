@@ -175,3 +175,24 @@ fn a_held_command_dropped_unreleased_never_runs() {
     assert!(!std::path::Path::new(&proc_dir).exists(), "killed and reaped");
     assert!(!mark.exists());
 }
+
+#[test]
+fn a_held_command_has_the_signals_that_we_were_started_with() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let out = dir.path().join("status");
+    let own = std::fs::read_to_string("/proc/self/status").expect("status");
+    let blocked =
+        |status: &str| status.lines().find(|l| l.starts_with("SigBlk")).map(str::to_string).expect("SigBlk");
+    let before = blocked(&own);
+    // In a thread of its own, for the mask is a thread's.
+    let path = out.clone();
+    std::thread::spawn(move || {
+        let _signals = bpf::Signals::block().expect("block");
+        let mut held = Held::spawn(&format!("cat /proc/self/status > {}", path.display())).expect("spawn");
+        held.release().expect("release");
+        assert!(held.wait().expect("wait").success());
+    })
+    .join()
+    .expect("thread");
+    assert_eq!(blocked(&std::fs::read_to_string(&out).expect("status")), before);
+}
