@@ -47,7 +47,9 @@ fn finish(result: Result<(), Stop>) -> ExitCode {
         Err(Stop::Refused(error)) => (error, REFUSED),
         Err(Stop::Failed(error)) => (error, FAILED),
     };
-    logging::say(format_args!("btrace: {}", one_line(&error)));
+    if !error.is::<run::Reported>() {
+        logging::say(format_args!("btrace: {}", one_line(&error)));
+    }
     ExitCode::from(status)
 }
 

@@ -21,6 +21,8 @@ pub struct Output {
     /// Append here.
     pub buffer: Vec<u8>,
     to: File,
+    /// Opened by name; a redirected stdout is the shell's to truncate.
+    to_file: bool,
     /// Bytes in one write, where the reader can make us wait; `None` for files.
     chunk: Option<usize>,
     name: String,
@@ -38,11 +40,14 @@ pub enum Flow {
 }
 
 impl Output {
-    /// Opens FILE (truncating it), or stdout.
+    /// Opens FILE, or stdout. What FILE holds stays until [`Output::begin`]: nothing may come of the trace yet.
+    ///
+    /// A FIFO without a reader makes this wait, so it is to be called while signals still end us.
     pub fn open(file: Option<&Path>) -> anyhow::Result<Output> {
         let (to, name) = match file {
             Some(path) => {
-                let file = File::create(path).with_context(|| format!("-o {}", path.display()))?;
+                let file = File::options().write(true).create(true).truncate(false).open(path);
+                let file = file.with_context(|| format!("-o {}", path.display()))?;
                 (file, path.display().to_string())
             }
             // Rust's own stdout writes line by line; its descriptor as a file does not.
@@ -57,7 +62,15 @@ impl Output {
         } else {
             to.is_terminal().then_some(TTY_BUF)
         };
-        Ok(Output { buffer: Vec::with_capacity(2 * FLUSH_AT), to, chunk, name })
+        Ok(Output { buffer: Vec::with_capacity(2 * FLUSH_AT), to, to_file: file.is_some(), chunk, name })
+    }
+
+    /// The trace begins: what was in FILE goes.
+    pub fn begin(&self) -> anyhow::Result<()> {
+        if self.to_file && self.to.metadata()?.file_type().is_file() {
+            self.to.set_len(0).with_context(|| self.name.clone())?;
+        }
+        Ok(())
     }
 
     /// Writes out if there is much; see [`Output::flush`].

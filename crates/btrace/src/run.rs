@@ -52,19 +52,21 @@ enum End {
 impl Running {
     /// Plans, attaches, and lets the command run. An error here means that nothing was traced.
     pub fn start(args: &Args, mut request: Request) -> anyhow::Result<Running> {
-        let signals = Signals::block()?;
+        let output = Output::open(args.output.as_deref())?;
         let own = trace::own_tgid()?;
         request.filter.not_tgid = Some(own);
         let kernel = Kernel::running()?;
         let plan = Plan::new(&kernel, &request)?;
         // The types are needed no longer; their memory is better used for events.
         drop(kernel);
-        let output = Output::open(args.output.as_deref())?;
+        // Until here a signal ends us as it ends any program; from here on there is something to detach.
+        let signals = Signals::block()?;
         let mut session = Session::start(&plan, own)?;
         // Started after the tracker is attached, so that its fork is seen; held, so that nothing of it is missed.
         let command = args.command.as_deref().map(Held::spawn).transpose()?;
         session.attach(&plan)?;
         say_untraced(&plan, &session);
+        output.begin()?;
         let clock = Clock::new()?;
         let targets = match session.attached() {
             1 => "1 target".to_string(),
@@ -101,16 +103,19 @@ impl Running {
         }
         self.summary()?;
         match end {
-            End::OutputFailed(error) => Err(error),
-            End::Limit => self.see_off(),
             End::Signal | End::OutputStuck => {
                 if let Some(command) = &self.command {
                     command.terminate();
                 }
                 Ok(())
             }
-            End::Command => self.see_off(),
-            End::OutputClosed => Ok(()),
+            End::Command | End::Limit | End::OutputClosed => self.see_off(),
+            End::OutputFailed(error) => {
+                // Said first, for the command may take its time.
+                say(format_args!("btrace: {error:#}"));
+                self.see_off()?;
+                Err(Reported.into())
+            }
         }
     }
 
@@ -257,7 +262,8 @@ impl Running {
 
     /// Waits for the command, and says how it ended if that was no success.
     ///
-    /// After --limit-events it may still run. It is not ours to kill, so it is waited for, as a shell would.
+    /// After --limit-events, or when the output takes no more, it may still run. It is not ours to kill, so it is waited
+    /// for, as a shell would.
     fn see_off(&mut self) -> anyhow::Result<()> {
         let Some(command) = &mut self.command else { return Ok(()) };
         if command.try_wait()?.is_none() {
@@ -280,6 +286,18 @@ impl Running {
         Ok(())
     }
 }
+
+/// An error that has been printed already.
+#[derive(Debug)]
+pub struct Reported;
+
+impl std::fmt::Display for Reported {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("see above")
+    }
+}
+
+impl std::error::Error for Reported {}
 
 /// Untraced targets named without `-v`.
 const NAMED: usize = 5;

@@ -10,14 +10,42 @@ pub struct Pattern {
     glob: bool,
 }
 
-/// No kernel symbol is longer (`KSYM_NAME_LEN`, include/linux/kallsyms.h), and a list of alternatives has its bound
-/// too.
+/// A list of alternatives has its bound.
 const LONGEST: usize = 4096;
+
+/// No kernel symbol is longer (`KSYM_NAME_LEN`, include/linux/kallsyms.h).
+const LONGEST_NAME: usize = 511;
+
+/// Characters of a pattern that an error repeats.
+const SHOWN: usize = 60;
+
+/// Names that the braces of a pattern stand for, at most: matching tries them all.
+const MOST_ALTERNATIVES: usize = 1000;
+
+/// An upper bound of the ways to read a pattern's braces: groups multiply, whether nested or in a row.
+fn alternatives(text: &str) -> usize {
+    let (mut ways, mut open) = (1usize, Vec::new());
+    for c in text.chars() {
+        match c {
+            '{' => open.push(1usize),
+            ',' => {
+                if let Some(count) = open.last_mut() {
+                    *count += 1;
+                }
+            }
+            '}' => ways = ways.saturating_mul(open.pop().unwrap_or(1)),
+            _ => {}
+        }
+    }
+    ways
+}
 
 impl Pattern {
     /// Reads one pattern.
     pub fn new(text: &str) -> Result<Pattern, Error> {
-        let bad = |reason: &str| Err(Error::Pattern { pattern: text.into(), reason: reason.into() });
+        let shown: String =
+            text.chars().take(SHOWN).chain((text.chars().count() > SHOWN).then_some('…')).collect();
+        let bad = |reason: &str| Err(Error::Pattern { pattern: shown.clone(), reason: reason.into() });
         if text.is_empty() {
             return bad("an empty name");
         }
@@ -47,7 +75,16 @@ impl Pattern {
         if braces > 0 {
             return bad("a { without its }");
         }
+        if text.starts_with('!') {
+            return bad("a leading ! (there are no negated patterns)");
+        }
+        if alternatives(text) > MOST_ALTERNATIVES {
+            return bad("more than 1000 alternatives in its braces");
+        }
         let glob = text.contains(['*', '?', '[', '{']);
+        if !glob && text.len() > LONGEST_NAME {
+            return bad("longer than any kernel symbol");
+        }
         Ok(Pattern { text: text.into(), glob })
     }
 
@@ -117,9 +154,16 @@ mod tests {
 
     #[test]
     fn unreadable_patterns_are_refused() {
-        for bad in ["", "a b", "a{b", "a}b", "a[b", "{{{{{{{{{x}}}}}}}}}", "a\tb"] {
+        for bad in ["", "a b", "a{b", "a}b", "a[b", "{{{{{{{{{x}}}}}}}}}", "a\tb", "!a*"] {
             assert!(Pattern::new(bad).is_err(), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn patterns_that_would_take_for_ever_are_refused() {
+        assert!(Pattern::new(&format!("{}Z", "*{a,b,_,e}".repeat(30))).is_err());
+        assert!(Pattern::new("vfs_{read,write,open,{f,}sync}").is_ok());
+        assert!(Pattern::new(&"x".repeat(512)).is_err_and(|e| e.to_string().len() < 200));
     }
 
     proptest! {
