@@ -71,6 +71,10 @@ pub struct Args {
     #[arg(long, value_name = "SIZE", default_value = "8M", value_parser = buffer_size)]
     pub buffer_size: u32,
 
+    /// Trace even functions that btrace's own programs depend on; the machine may hang
+    #[arg(long)]
+    pub force: bool,
+
     /// Say more on stderr; twice: the generated programs too
     #[arg(short, long, action = clap::ArgAction::Count)]
     pub verbose: u8,
@@ -161,7 +165,14 @@ impl Args {
             not_tgid: None,
             followed: self.command.is_some(),
         };
-        Ok(Request { targets, mode, filter, string_size: STRING_SIZE, ring_size: self.buffer_size })
+        Ok(Request {
+            targets,
+            mode,
+            filter,
+            force: self.force,
+            string_size: STRING_SIZE,
+            ring_size: self.buffer_size,
+        })
     }
 }
 

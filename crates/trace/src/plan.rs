@@ -1,5 +1,6 @@
 //! The plan: for each target the attach method, and the layout of its events.
 
+use crate::danger;
 use crate::error::Error;
 use crate::filter::Filter;
 use crate::kernel::{Kernel, TaskFields};
@@ -85,7 +86,14 @@ impl Plan {
                 (TargetKind::Function, Mode::Entry) => Method::Fentry,
                 (TargetKind::Function, Mode::Exit) => Method::Fexit,
             };
-            let laid_out = if target.variadic {
+            let danger = match target.kind {
+                TargetKind::Function if !request.force => danger::reason(&target.name),
+                _ => None,
+            };
+            let laid_out = if let Some(danger) = danger {
+                let reason = format!("refused: {danger} (--force traces it all the same)");
+                Err(Error::Target { target: target.name.clone(), reason })
+            } else if target.variadic {
                 let reason = "takes a variable number of arguments, which trampolines do not support".into();
                 Err(Error::Target { target: target.name.clone(), reason })
             } else if let (true, Some(reason)) = (request.filter.errors, no_errors(kernel, &target, method)?)

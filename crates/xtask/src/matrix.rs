@@ -278,6 +278,18 @@ const CHECKS: &[Check] = &[
         judge: |ran| refused(ran, "not a function's return"),
     },
     Check {
+        name: "functions that the tracer itself needs are refused, and their neighbours traced",
+        command: r"
+            btrace -k _raw_spin_unlock_irqrestore; echo $?
+            btrace -k '_raw_spin_unlock_irqrestore,vfs_read' --mode entry -o /tmp/o -c 'workloads read-zero 2000 9'; echo $?
+            grep -c count=9, /tmp/o",
+        judge: |ran| {
+            ensure!(ran.stdout == "2\n0\n2000\n", "{:?}", ran.stdout);
+            ensure!(ran.stderr.matches("can wait for itself").count() == 2, "{}", ran.stderr);
+            Ok(())
+        },
+    },
+    Check {
         name: "bools and enums by name",
         command: r#"
             btrace -t sched_switch -c 'workloads sleep-ms 1'
