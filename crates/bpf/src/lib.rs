@@ -21,7 +21,7 @@ mod ringbuf;
 mod signals;
 mod sys;
 
-pub use btf::{BtfObject, load_btf};
+pub use btf::{BtfObject, load_btf, module_btf};
 pub use error::{Error, Result};
 pub use link::{Link, attach_trampoline, open_raw_tracepoint};
 pub use map::{Map, MapType};
