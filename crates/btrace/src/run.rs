@@ -3,6 +3,7 @@
 use crate::cli::Args;
 use crate::clock::Clock;
 use crate::logging::say;
+use crate::namesakes::Namesakes;
 use crate::output::{Flow, Output};
 use crate::render::Renderer;
 use bpf::{Held, Signals};
@@ -34,6 +35,7 @@ pub struct Running {
     limit: Option<u64>,
     printed: u64,
     unprinted: u64,
+    namesakes: Namesakes,
     said: Losses,
     said_at: Instant,
 }
@@ -74,6 +76,7 @@ impl Running {
         };
         say(format_args!("{} btrace is running.. ({targets})", clock.now()));
         let renderer = Renderer::new(args.json, &plan.probes, clock);
+        let namesakes = Namesakes::of(&plan.probes);
         if let Some(command) = &command {
             command.release()?;
         }
@@ -86,6 +89,7 @@ impl Running {
             limit: args.limit_events,
             printed: 0,
             unprinted: 0,
+            namesakes,
             said: Losses::default(),
             said_at: Instant::now(),
         })
@@ -101,6 +105,7 @@ impl Running {
         if !matches!(end, End::Command | End::Signal) {
             self.give_up()?;
         }
+        self.namesakes.finish();
         self.summary()?;
         match end {
             End::Signal | End::OutputStuck => {
@@ -124,6 +129,9 @@ impl Running {
             let (got, end) = self.batch()?;
             if let Some(end) = end {
                 return Ok(end);
+            }
+            if got > 0 {
+                self.namesakes.look();
             }
             if let Some(end) = self.pause(got)? {
                 return Ok(end);
@@ -222,6 +230,7 @@ impl Running {
             return Ok(());
         }
         self.said_at = Instant::now();
+        self.namesakes.look();
         self.session.tend()?;
         let lost = self.session.losses()?.lost;
         if lost > self.said.lost {
