@@ -2,7 +2,7 @@
 //! name. That more calls go unseen than one would think must be said.
 //!
 //! Only kallsyms knows, and reading it takes longer than everything else at the start (70 to 97 ms). So it is read on a
-//! thread of its own once the first events have been printed, or when none came for a second; a trace that ends sooner
+//! thread of its own, of the lowest priority, once the first events have been printed, or when none came for 200 ms; a trace that ends sooner
 //! waits for it, so that it never ends unsaid.
 
 use crate::logging::say;
@@ -34,6 +34,11 @@ impl Namesakes {
         Namesakes { functions: functions.collect(), asked: None }
     }
 
+    /// Whether there is still something to ask.
+    pub fn is_open(&self) -> bool {
+        !self.functions.is_empty()
+    }
+
     /// Begins to look, unless that was done.
     pub fn look(&mut self) {
         let functions = std::mem::take(&mut self.functions);
@@ -41,6 +46,8 @@ impl Namesakes {
             return;
         }
         let work = move || {
+            // The reader and what is traced come first.
+            bpf::lower_thread_priority();
             for line in lines(&functions) {
                 say(format_args!("btrace: {line}"));
             }

@@ -22,6 +22,9 @@ const BATCH: usize = 8192;
 /// Losses are said at most this often while the trace runs.
 const SAY_LOSSES: Duration = Duration::from_secs(1);
 
+/// Without events, namesakes are looked for after so long.
+const LOOK_AFTER: Duration = Duration::from_millis(200);
+
 /// Tries, a millisecond each, to get at records still being written when everything is detached.
 const LAST_TRIES: usize = 100;
 
@@ -36,6 +39,7 @@ pub struct Running {
     printed: u64,
     unprinted: u64,
     namesakes: Namesakes,
+    started: Instant,
     said: Losses,
     said_at: Instant,
 }
@@ -90,6 +94,7 @@ impl Running {
             printed: 0,
             unprinted: 0,
             namesakes,
+            started: Instant::now(),
             said: Losses::default(),
             said_at: Instant::now(),
         })
@@ -130,7 +135,7 @@ impl Running {
             if let Some(end) = end {
                 return Ok(end);
             }
-            if got > 0 {
+            if got > 0 || self.started.elapsed() >= LOOK_AFTER {
                 self.namesakes.look();
             }
             if let Some(end) = self.pause(got)? {
@@ -171,7 +176,7 @@ impl Running {
         let timeout = match got {
             0 => {
                 fds.push(self.session.as_fd());
-                SAY_LOSSES
+                if self.namesakes.is_open() { LOOK_AFTER } else { SAY_LOSSES }
             }
             n if n < BATCH => REST,
             // There is more: a look only.
@@ -230,7 +235,6 @@ impl Running {
             return Ok(());
         }
         self.said_at = Instant::now();
-        self.namesakes.look();
         self.session.tend()?;
         let lost = self.session.losses()?.lost;
         if lost > self.said.lost {
