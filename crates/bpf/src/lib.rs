@@ -21,12 +21,12 @@ mod ringbuf;
 mod signals;
 mod sys;
 
-pub use btf::{BtfObject, load_btf};
+pub use btf::{BtfObject, load_btf, module_btf};
 pub use error::{Error, Result};
 pub use link::{Link, attach_trampoline, open_raw_tracepoint};
 pub use map::{Map, MapType};
 pub use poll::{wait_readable, wait_writable};
-pub use process::{Held, pid_namespace_is_initial, raise_limits};
+pub use process::{Held, lower_thread_priority, pid_namespace_is_initial, raise_limits};
 pub use prog::{AttachType, Load, ProgInfo, ProgType, Program, TestRun, TestRunOutput};
 pub use ringbuf::{Drained, RingBuf};
 pub use signals::{Signal, Signals};

@@ -227,3 +227,11 @@ fn raise(resource: u32, to: libc::rlim_t) -> libc::rlimit {
 pub fn pid_namespace_is_initial() -> bool {
     std::fs::read_link("/proc/self/ns/pid").is_ok_and(|l| l.as_os_str() == "pid:[4026531836]")
 }
+
+/// Gives this thread the lowest priority of ordinary ones (setpriority(2): on Linux it is the thread's alone).
+///
+/// There is nothing to do about a refusal, and nothing is wrong then but the pace.
+pub fn lower_thread_priority() {
+    // SAFETY: changes a number of the calling thread in the kernel, no memory.
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 19) };
+}

@@ -43,6 +43,8 @@ pub struct Load<'a> {
     pub attach_type: AttachType,
     /// BTF id of the function or of the tracepoint's typedef; 0 when not typed.
     pub attach_btf_id: u32,
+    /// The BTF that `attach_btf_id` is of: a module's, from [`crate::module_btf`]; none for vmlinux. Since 5.11.
+    pub attach_btf: Option<BorrowedFd<'a>>,
     /// Encoded instructions, `struct bpf_insn` each.
     pub insns: &'a [u64],
     /// BTF that func_info and line_info refer to.
@@ -61,6 +63,7 @@ impl<'a> Load<'a> {
             ty,
             attach_type: AttachType::None,
             attach_btf_id: 0,
+            attach_btf: None,
             insns,
             btf: None,
             func_info: &[],
@@ -105,6 +108,7 @@ impl Program {
             line_info: addr(load.line_info),
             line_info_cnt: load.line_info.len() as u32,
             attach_btf_id: load.attach_btf_id,
+            attach_prog_fd: load.attach_btf.map_or(0, |fd| fd.as_raw_fd() as u32),
             ..Default::default()
         };
         if load.btf.is_none() {

@@ -17,6 +17,8 @@ pub const PROG_TEST_RUN: u32 = 10;
 pub const OBJ_GET_INFO_BY_FD: u32 = 15;
 pub const RAW_TRACEPOINT_OPEN: u32 = 17;
 pub const BTF_LOAD: u32 = 18;
+pub const BTF_GET_FD_BY_ID: u32 = 19;
+pub const BTF_GET_NEXT_ID: u32 = 23;
 
 /// Longest object name the kernel takes, without the terminator (`BPF_OBJ_NAME_LEN` - 1).
 pub const NAME_MAX: usize = 15;
@@ -52,7 +54,7 @@ attr!(
     MapElem { map_fd: u32, pad: u32, key: u64, value: u64, flags: u64 }
 );
 attr!(
-    /// BPF_PROG_LOAD, as of 6.4.
+    /// BPF_PROG_LOAD, as of 6.4. `attach_prog_fd` is also `attach_btf_obj_fd`.
     ProgLoad {
         prog_type: u32, insn_cnt: u32, insns: u64, license: u64, log_level: u32, log_size: u32, log_buf: u64,
         kern_version: u32, prog_flags: u32, prog_name: [u8; 16], prog_ifindex: u32, expected_attach_type: u32,
@@ -72,6 +74,10 @@ attr!(
 attr!(
     /// BPF_OBJ_GET_INFO_BY_FD.
     GetInfo { bpf_fd: u32, info_len: u32, info: u64 }
+);
+attr!(
+    /// BPF_*_GET_NEXT_ID (the id to start after) and BPF_*_GET_FD_BY_ID (the id).
+    ById { id: u32, next_id: u32, open_flags: u32 }
 );
 attr!(
     /// BPF_RAW_TRACEPOINT_OPEN.

@@ -3,7 +3,7 @@
 use anyhow::{Context, bail};
 use clap::{Parser, ValueEnum};
 use std::path::PathBuf;
-use trace::{Comm, Filter, Mode, Pattern, Request, TargetKind, TargetSpec, split_list};
+use trace::{Comm, Filter, Mode, Request, TargetKind, TargetSpec, split_list};
 
 /// Show what the kernel really does: every call of a kernel function or tracepoint, with typed arguments, return
 /// value, who called and how long it took.
@@ -11,21 +11,41 @@ use trace::{Comm, Filter, Mode, Pattern, Request, TargetKind, TargetSpec, split_
 #[command(
     name = "btrace",
     version,
+    args_conflicts_with_subcommands = true,
+    disable_help_subcommand = true,
     after_help = "Examples:\n  \
         btrace -k vfs_read -c 'dd if=/dev/zero of=/dev/null bs=512 count=10'\n  \
         btrace -k 'tcp_{connect,close}' --filter-pid 1234\n  \
-        btrace -t sched_process_exec --json -o execs.json\n\n\
+        btrace -t sched_process_exec --json -o execs.json\n  \
+        btrace list -k 'tcp_*'\n\n\
         Exit status: 0 when the trace ended as asked (Ctrl-C included), 1 when it failed on the way,\n\
         2 when it could not begin: bad input, or a kernel that does not allow it."
 )]
 pub struct Args {
-    /// Kernel functions to trace: names or globs (*, ?, [...], {a,b}), separated by commas
-    #[arg(short = 'k', long = "kfunc", value_name = "NAME|GLOB")]
+    /// Something else than a trace.
+    #[command(subcommand)]
+    pub subcommand: Option<Subcommand>,
+
+    /// Kernel functions to trace: names or globs (*, ?, [...], {a,b}), separated by commas; module:name names a
+    /// module's. A name that the kernel itself does not have is looked for in all loaded modules
+    #[arg(short = 'k', long = "kfunc", value_name = "[MODULE:]NAME|GLOB")]
     pub kfunc: Vec<String>,
 
-    /// Tracepoints to trace: names or globs, separated by commas
-    #[arg(short = 't', long = "tracepoint", value_name = "NAME|GLOB")]
+    /// Tracepoints to trace: names or globs, separated by commas; module:name names a module's
+    #[arg(short = 't', long = "tracepoint", value_name = "[MODULE:]NAME|GLOB")]
     pub tracepoint: Vec<String>,
+
+    /// Let patterns without a module match in all loaded modules too
+    #[arg(long)]
+    pub kfunc_all_kmods: bool,
+
+    /// Print the C prototypes of what -k and -t match, and load nothing
+    #[arg(long)]
+    pub show_func_proto: bool,
+
+    /// Print the plan (methods, captures, bytes an event), and load nothing
+    #[arg(long, conflicts_with = "show_func_proto")]
+    pub dry_run: bool,
 
     /// When a function's event is taken: entry (arguments), or exit (arguments, return value, duration)
     #[arg(short, long, value_enum, default_value_t = ModeArg::Exit, value_name = "MODE")]
@@ -84,6 +104,69 @@ pub struct Args {
     pub generate: Option<Generate>,
 }
 
+/// What btrace does besides tracing.
+#[derive(Debug, clap::Subcommand)]
+pub enum Subcommand {
+    /// List what can be traced: attach methods that this kernel offers, and C prototype
+    ///
+    /// The first column names the attach methods, `-` where there is none; then the reason follows the prototype.
+    List(ListArgs),
+}
+
+/// `btrace list`.
+#[derive(Debug, clap::Args)]
+pub struct ListArgs {
+    /// Kernel functions
+    #[arg(short = 'k', long)]
+    pub kfunc: bool,
+
+    /// BPF programs (not there yet)
+    #[arg(short = 'p', long)]
+    pub prog: bool,
+
+    /// Tracepoints; without any of these flags, functions and tracepoints
+    #[arg(short = 't', long)]
+    pub tracepoint: bool,
+
+    /// Let patterns without a module match in all loaded modules too
+    #[arg(long)]
+    pub kfunc_all_kmods: bool,
+
+    /// Say more on stderr
+    #[arg(short, long, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+
+    /// Names or globs, separated by commas; module:name names a module's
+    #[arg(value_name = "PATTERN", default_value = "*")]
+    pub patterns: Vec<String>,
+}
+
+impl ListArgs {
+    /// What to list. With both kinds asked for, a name that is only of one kind is no error.
+    pub fn specs(&self) -> anyhow::Result<Vec<TargetSpec>> {
+        let both = self.kfunc == self.tracepoint;
+        let mut kinds = Vec::new();
+        if self.kfunc || both {
+            kinds.push((TargetKind::Function, &self.patterns, "-k"));
+        }
+        if self.tracepoint || both {
+            kinds.push((TargetKind::Tracepoint, &self.patterns, "-t"));
+        }
+        specs(&kinds, self.kfunc_all_kmods)
+    }
+}
+
+/// Reads the patterns after flags.
+fn specs(lists: &[(TargetKind, &Vec<String>, &str)], all_modules: bool) -> anyhow::Result<Vec<TargetSpec>> {
+    let mut specs = Vec::new();
+    for (kind, lists, flag) in lists {
+        for name in lists.iter().flat_map(|list| split_list(list)) {
+            specs.push(TargetSpec::new(*kind, name, all_modules).with_context(|| flag.to_string())?);
+        }
+    }
+    Ok(specs)
+}
+
 /// `--mode`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ModeArg {
@@ -138,20 +221,20 @@ fn buffer_size(text: &str) -> Result<u32, String> {
 }
 
 impl Args {
-    /// The request, its patterns read.
-    pub fn request(&self) -> anyhow::Result<Request> {
-        let mut targets = Vec::new();
-        for (kind, lists, flag) in
-            [(TargetKind::Function, &self.kfunc, "-k"), (TargetKind::Tracepoint, &self.tracepoint, "-t")]
-        {
-            for name in lists.iter().flat_map(|list| split_list(list)) {
-                let pattern = Pattern::new(name).with_context(|| flag.to_string())?;
-                targets.push(TargetSpec { kind, pattern });
-            }
-        }
+    /// What is to be traced.
+    pub fn specs(&self) -> anyhow::Result<Vec<TargetSpec>> {
+        let lists =
+            [(TargetKind::Function, &self.kfunc, "-k"), (TargetKind::Tracepoint, &self.tracepoint, "-t")];
+        let targets = specs(&lists, self.kfunc_all_kmods)?;
         if targets.is_empty() {
             bail!("nothing to trace: name a function with -k or a tracepoint with -t (btrace --help)");
         }
+        Ok(targets)
+    }
+
+    /// The request, its patterns read.
+    pub fn request(&self) -> anyhow::Result<Request> {
+        let targets = self.specs()?;
         let mode = match self.mode {
             ModeArg::Entry => Mode::Entry,
             ModeArg::Exit => Mode::Exit,

@@ -5,7 +5,9 @@ mod check;
 mod cli;
 mod clock;
 mod generate;
+mod list;
 mod logging;
+mod namesakes;
 mod output;
 mod render;
 mod run;
@@ -20,16 +22,29 @@ const FAILED: u8 = 1;
 
 fn main() -> ExitCode {
     let args = cli::Args::parse();
-    logging::init(args.verbose);
+    let verbose = match &args.subcommand {
+        Some(cli::Subcommand::List(list)) => list.verbose,
+        None => args.verbose,
+    };
+    logging::init(verbose);
     if let Some(what) = args.generate {
         return finish(generate::run(what).map_err(Stop::Failed));
+    }
+    if let Some(cli::Subcommand::List(list)) = &args.subcommand {
+        return finish(list::list(list).map_err(Stop::Refused));
     }
     finish(trace(&args))
 }
 
 /// One trace, from arguments to summary.
 fn trace(args: &cli::Args) -> Result<(), Stop> {
+    if args.show_func_proto {
+        return list::prototypes(args).map_err(Stop::Refused);
+    }
     let request = args.request().map_err(Stop::Refused)?;
+    if args.dry_run {
+        return list::plan(&request).map_err(Stop::Refused);
+    }
     check::ids(&request.filter.tgids, &request.filter.tids).map_err(Stop::Refused)?;
     let running = run::Running::start(args, request).map_err(Stop::Refused)?;
     running.follow().map_err(Stop::Failed)

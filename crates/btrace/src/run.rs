@@ -3,6 +3,7 @@
 use crate::cli::Args;
 use crate::clock::Clock;
 use crate::logging::say;
+use crate::namesakes::Namesakes;
 use crate::output::{Flow, Output};
 use crate::render::Renderer;
 use bpf::{Held, Signals};
@@ -21,6 +22,9 @@ const BATCH: usize = 8192;
 /// Losses are said at most this often while the trace runs.
 const SAY_LOSSES: Duration = Duration::from_secs(1);
 
+/// Without events, namesakes are looked for after so long.
+const LOOK_AFTER: Duration = Duration::from_millis(200);
+
 /// Tries, a millisecond each, to get at records still being written when everything is detached.
 const LAST_TRIES: usize = 100;
 
@@ -34,6 +38,8 @@ pub struct Running {
     limit: Option<u64>,
     printed: u64,
     unprinted: u64,
+    namesakes: Namesakes,
+    started: Instant,
     said: Losses,
     said_at: Instant,
 }
@@ -74,6 +80,7 @@ impl Running {
         };
         say(format_args!("{} btrace is running.. ({targets})", clock.now()));
         let renderer = Renderer::new(args.json, &plan.probes, clock);
+        let namesakes = Namesakes::of(&plan.probes);
         if let Some(command) = &command {
             command.release()?;
         }
@@ -86,6 +93,8 @@ impl Running {
             limit: args.limit_events,
             printed: 0,
             unprinted: 0,
+            namesakes,
+            started: Instant::now(),
             said: Losses::default(),
             said_at: Instant::now(),
         })
@@ -101,6 +110,7 @@ impl Running {
         if !matches!(end, End::Command | End::Signal) {
             self.give_up()?;
         }
+        self.namesakes.finish();
         self.summary()?;
         match end {
             End::Signal | End::OutputStuck => {
@@ -124,6 +134,9 @@ impl Running {
             let (got, end) = self.batch()?;
             if let Some(end) = end {
                 return Ok(end);
+            }
+            if got > 0 || self.started.elapsed() >= LOOK_AFTER {
+                self.namesakes.look();
             }
             if let Some(end) = self.pause(got)? {
                 return Ok(end);
@@ -163,7 +176,7 @@ impl Running {
         let timeout = match got {
             0 => {
                 fds.push(self.session.as_fd());
-                SAY_LOSSES
+                if self.namesakes.is_open() { LOOK_AFTER } else { SAY_LOSSES }
             }
             n if n < BATCH => REST,
             // There is more: a look only.

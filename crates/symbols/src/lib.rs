@@ -8,5 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod kallsyms;
+mod namesakes;
 
 pub use kallsyms::{Error, Resolved, Symbol, Table, find, find_in};
+pub use namesakes::{namesakes, namesakes_in};

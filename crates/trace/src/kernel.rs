@@ -4,14 +4,19 @@
 //! call and no version number is ever compared.
 
 use crate::error::Error;
+use crate::modules::Modules;
+use crate::target::Target;
 use btf::{Btf, Kind, TypeId};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// The kernel's types and the few facts that every program needs.
 #[derive(Debug)]
 pub struct Kernel {
     /// Type information of vmlinux; dropped once the plan is made.
-    pub btf: Btf,
+    pub btf: Arc<Btf>,
+    /// Type information of the loaded modules.
+    pub modules: Modules,
     /// Where the fields of a task lie.
     pub(crate) task: TaskFields,
     /// `bpf_get_current_task_btf` (5.11): fields of the current task by plain loads.
@@ -40,11 +45,12 @@ impl Kernel {
         if let Err(e) = std::fs::metadata(path) {
             return Err(Error::NoBtf { path: PathBuf::from(path), reason: e.to_string() });
         }
-        Kernel::new(Btf::open(path)?)
+        // Modules' types lie beside those of vmlinux.
+        Kernel::new(Btf::open(path)?, path.parent().unwrap_or(path))
     }
 
-    /// Takes facts from BTF.
-    pub fn new(btf: Btf) -> Result<Kernel, Error> {
+    /// Takes facts from BTF; `modules` is the folder where that of modules lies.
+    pub fn new(btf: Btf, modules: &Path) -> Result<Kernel, Error> {
         let task = btf
             .find(Kind::Struct, "task_struct")
             .ok_or_else(|| Error::Kernel { what: "struct task_struct".into() })?;
@@ -58,7 +64,19 @@ impl Kernel {
             return Err(Error::Kernel { what: "BPF ring buffer".into() });
         }
         let current_task_btf = has("BPF_FUNC_get_current_task_btf");
-        Ok(Kernel { btf, task, current_task_btf })
+        let btf = Arc::new(btf);
+        let modules = Modules::new(modules, Arc::clone(&btf));
+        Ok(Kernel { btf, modules, task, current_task_btf })
+    }
+}
+
+impl Kernel {
+    /// The types that a target's ids are of: its module's, or vmlinux's.
+    pub fn types_of(&self, target: &Target) -> Result<Arc<Btf>, Error> {
+        match &target.module {
+            Some(module) => self.modules.types(module),
+            None => Ok(Arc::clone(&self.btf)),
+        }
     }
 }
 

@@ -122,7 +122,7 @@ impl Layout {
         method: Method,
         string_size: u32,
     ) -> Result<Layout, Error> {
-        let btf = &kernel.btf;
+        let btf = &*kernel.types_of(target)?;
         let mut at = header::END;
         let entry_time = (method == Method::Fexit).then(|| take(&mut at, 8));
         let mut slot = 0;

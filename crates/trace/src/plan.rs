@@ -6,7 +6,7 @@ use crate::filter::Filter;
 use crate::kernel::{Kernel, TaskFields};
 use crate::layout::Layout;
 use crate::request::{Mode, Request, TargetKind};
-use crate::target::{self, Target};
+use crate::target::{self, Resolved, Target};
 use std::fmt;
 
 /// How a program comes to run at its target.
@@ -76,10 +76,9 @@ impl Plan {
     /// A target that cannot be traced is an error when it is the only one; else it is listed in
     /// [`Plan::refused`] and the rest go on.
     pub fn new(kernel: &Kernel, request: &Request) -> Result<Plan, Error> {
-        let targets = target::resolve(kernel, &request.targets)?;
-        let count = targets.len();
-        let mut probes = Vec::with_capacity(count);
-        let mut refused = Vec::new();
+        let Resolved { targets, mut refused } = target::resolve(kernel, &request.targets)?;
+        let count = targets.len() + refused.len();
+        let mut probes = Vec::with_capacity(targets.len());
         for target in targets {
             let method = match (target.kind, request.mode) {
                 (TargetKind::Tracepoint, _) => Method::TpBtf,
@@ -90,21 +89,24 @@ impl Plan {
                 TargetKind::Function if !request.force => danger::reason(&target.name),
                 _ => None,
             };
-            let laid_out = if let Some(danger) = danger {
-                let reason = format!("refused: {danger} (--force traces it all the same)");
-                Err(Error::Target { target: target.name.clone(), reason })
-            } else if target.variadic {
-                let reason = "takes a variable number of arguments, which trampolines do not support".into();
-                Err(Error::Target { target: target.name.clone(), reason })
-            } else if let (true, Some(reason)) = (request.filter.errors, no_errors(kernel, &target, method)?)
-            {
-                Err(Error::Target { target: target.name.clone(), reason: reason.into() })
-            } else {
-                Layout::new(kernel, &target, method, request.string_size)
+            let obstacle = match target.obstacle(kernel) {
+                Ok(None) if danger.is_some() => {
+                    Ok(danger.map(|reason| format!("refused: {reason} (--force traces it all the same)")))
+                }
+                Ok(None) if request.filter.errors => {
+                    no_errors(kernel, &target, method).map(|reason| reason.map(str::to_string))
+                }
+                obstacle => obstacle,
             };
+            let laid_out = obstacle.and_then(|obstacle| match obstacle {
+                Some(reason) => Err(Error::Target { target: target.label(), reason }),
+                None => Layout::new(kernel, &target, method, request.string_size),
+            });
             match laid_out {
                 Ok(layout) => probes.push(Probe { target, method, layout }),
-                Err(Error::Target { target, reason }) if count > 1 => refused.push((target, reason)),
+                Err(Error::Target { reason, .. }) if count > 1 => refused.push((target.label(), reason)),
+                // One odd prototype is no reason to trace nothing.
+                Err(error @ Error::Btf(_)) if count > 1 => refused.push((target.label(), error.to_string())),
                 Err(error) => return Err(error),
             }
         }
@@ -127,7 +129,8 @@ fn no_errors(kernel: &Kernel, target: &Target, method: Method) -> Result<Option<
     if method != Method::Fexit {
         return Ok(Some("only errors are wanted, and this event is not a function's return"));
     }
-    let ret = kernel.btf.get(kernel.btf.resolve(target.ret))?;
+    let btf = kernel.types_of(target)?;
+    let ret = btf.get(btf.resolve(target.ret))?;
     let signed = ret.int().is_some_and(|int| int.signed) && matches!(ret.size(), Some(4 | 8));
     let pointer = ret.kind() == btf::Kind::Ptr;
     Ok((!signed && !pointer)

@@ -1,5 +1,6 @@
 //! What was asked, free of any command-line flag.
 
+use crate::error::Error;
 use crate::filter::Filter;
 use crate::pattern::Pattern;
 use std::fmt;
@@ -29,6 +30,34 @@ pub struct TargetSpec {
     pub kind: TargetKind,
     /// Name or glob.
     pub pattern: Pattern,
+    /// Where it is looked for.
+    pub scope: Scope,
+}
+
+impl TargetSpec {
+    /// Reads `name` or `module:name`, either part a glob if need be. `everywhere`: what names no module is looked for in
+    /// vmlinux and all modules.
+    pub fn new(kind: TargetKind, text: &str, everywhere: bool) -> Result<TargetSpec, Error> {
+        let (scope, name) = match text.split_once(':') {
+            // The kernel's names of modules have underscores where their files may have dashes.
+            Some((module, name)) => (Scope::Module(Pattern::new(&module.replace('-', "_"))?), name),
+            None if everywhere => (Scope::Everywhere, text),
+            None => (Scope::Kernel, text),
+        };
+        Ok(TargetSpec { kind, pattern: Pattern::new(name)?, scope })
+    }
+}
+
+/// Where a pattern is looked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Scope {
+    /// In vmlinux; a name that it does not have, in the modules.
+    #[default]
+    Kernel,
+    /// In vmlinux and all loaded modules.
+    Everywhere,
+    /// In the modules of that name or glob; `vmlinux` is none, and means just that.
+    Module(Pattern),
 }
 
 /// When a function's event is taken.

@@ -5,9 +5,11 @@ use crate::event::Event;
 use crate::layout::Layout;
 use crate::plan::{Method, Plan, Probe};
 use crate::program::{self, ArgAccess, cell, counter, maps};
+use crate::target::{self, Target};
 use crate::tracker;
 use asm::{Code, MapId};
-use bpf::{AttachType, Link, Load, Map, MapType, ProgType, Program, RingBuf};
+use bpf::{AttachType, BtfObject, Link, Load, Map, MapType, ProgType, Program, RingBuf};
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
@@ -46,6 +48,8 @@ pub struct Session {
     maps: Maps,
     attached: Vec<(Program, Link)>,
     tracker: Vec<(Program, Link)>,
+    /// The kernel's BTF objects of the modules that targets are in.
+    modules: BTreeMap<String, BtfObject>,
     /// Calls missed by programs that are no longer attached.
     missed_before: u64,
     /// Calls that could not be timed when [`Session::tend`] last looked.
@@ -80,6 +84,7 @@ impl Session {
             maps: Maps { counters, calls, tasks },
             attached: Vec::new(),
             tracker: Vec::new(),
+            modules: BTreeMap::new(),
             missed_before: 0,
             untimed_before: 0,
             failed: Vec::new(),
@@ -89,7 +94,8 @@ impl Session {
                 [(tracker::FORK, tracker::fork(plan.task, own_tgid)), (tracker::FREE, tracker::free())]
             {
                 let code = assemble(tracepoint, &program)?;
-                let loaded = session.load(&code, tracepoint, ProgType::RawTracepoint, AttachType::None, 0)?;
+                let loaded =
+                    session.load(&code, tracepoint, ProgType::RawTracepoint, AttachType::None, None)?;
                 let link = bpf::open_raw_tracepoint(&loaded, tracepoint)?;
                 session.tracker.push((loaded, link));
             }
@@ -104,7 +110,7 @@ impl Session {
         let mut first = None;
         for (index, probe) in plan.probes.iter().enumerate() {
             match self.attach_one(plan, index as u32, probe) {
-                Ok(()) => log::debug!("{}: {} attached", probe.target.name, probe.method),
+                Ok(()) => log::debug!("{}: {} attached", probe.target.label(), probe.method),
                 // Refused for all of them: the next would fare no better.
                 Err(
                     error @ (Error::Permission(_) | Error::MethodRefused { .. } | Error::Assemble { .. }),
@@ -134,6 +140,7 @@ impl Session {
     }
 
     fn attach_one(&mut self, plan: &Plan, index: u32, probe: &Probe) -> Result<(), Error> {
+        self.open_module(probe)?;
         // The entry's time first, so that every exit seen after it has a duration.
         if probe.method == Method::Fexit {
             let program = program::entry_time(plan, index, probe);
@@ -157,18 +164,30 @@ impl Session {
             }
         }
         Err(refusal.unwrap_or_else(|| Error::Target {
-            target: probe.target.name.clone(),
+            target: probe.target.label(),
             reason: "no way to read its arguments".into(),
         }))
+    }
+
+    /// Gets hold of the BTF object that the target's id is of, once for each module.
+    fn open_module(&mut self, probe: &Probe) -> Result<(), Error> {
+        let Some(module) = probe.target.module.as_ref().filter(|m| !self.modules.contains_key(*m)) else {
+            return Ok(());
+        };
+        let object = bpf::module_btf(module).map_err(permission)?.ok_or_else(|| Error::Target {
+            target: probe.target.label(),
+            reason: format!("the kernel has no types of module {module} any more: was it unloaded just now?"),
+        })?;
+        self.modules.insert(module.clone(), object);
+        Ok(())
     }
 
     fn link(&mut self, loaded: Program, probe: &Probe) -> Result<(), Error> {
         let link =
             bpf::attach_trampoline(&loaded, &probe.target.name).map_err(|error| match error.errno() {
-                Some(errno) => Error::Target {
-                    target: probe.target.name.clone(),
-                    reason: attach_reason(probe.method, errno),
-                },
+                Some(errno) => {
+                    Error::Target { target: probe.target.label(), reason: attach_reason(probe.method, errno) }
+                }
                 None => error.into(),
             })?;
         self.attached.push((loaded, link));
@@ -181,17 +200,20 @@ impl Session {
             AttachType::Fexit => "fexit",
             AttachType::TpBtf | AttachType::None => "tp_btf",
         };
-        let id = probe.target.btf_id.0;
         let name = program::name(attach_type, &probe.target.name);
-        self.load(code, &name, ProgType::Tracing, attach_type, id).map_err(|error| match error {
-            Error::Sys(source @ bpf::Error::Load { .. }) => match source.log() {
-                Some(log) => {
-                    Error::Target { target: probe.target.name.clone(), reason: verifier_reason(log, method) }
-                }
-                None if source.is_permission() => Error::MethodRefused { method, cause: source },
-                None => Error::Target { target: probe.target.name.clone(), reason: source.to_string() },
-            },
-            other => other,
+        self.load(code, &name, ProgType::Tracing, attach_type, Some(&probe.target)).map_err(|error| {
+            match error {
+                Error::Sys(source @ bpf::Error::Load { .. }) => match source.log() {
+                    Some(log) => Error::Target {
+                        target: probe.target.label(),
+                        reason: missing_symbol(&probe.target, log)
+                            .unwrap_or_else(|| verifier_reason(log, method)),
+                    },
+                    None if source.is_permission() => Error::MethodRefused { method, cause: source },
+                    None => Error::Target { target: probe.target.label(), reason: source.to_string() },
+                },
+                other => other,
+            }
         })
     }
 
@@ -201,7 +223,7 @@ impl Session {
         name: &str,
         ty: ProgType,
         attach_type: AttachType,
-        attach_btf_id: u32,
+        target: Option<&Target>,
     ) -> Result<Program, Error> {
         let insns = code
             .relocate(|map| self.map_fd(map))
@@ -214,7 +236,8 @@ impl Session {
             name,
             ty,
             attach_type,
-            attach_btf_id,
+            attach_btf_id: target.map_or(0, |t| t.btf_id.0),
+            attach_btf: target.and_then(|t| self.modules.get(t.module.as_ref()?)).map(AsFd::as_fd),
             insns: &insns,
             btf: Some(btf.as_fd()),
             func_info: &func_info,
@@ -358,6 +381,16 @@ mod libc_errno {
     pub const EBUSY: i32 = 16;
     pub const ENODEV: i32 = 19;
     pub const EINVAL: i32 = 22;
+}
+
+/// BTF names functions by their base name; when the compiler kept no copy of that very name the kernel finds no address
+/// to attach to.
+fn missing_symbol(target: &Target, log: &str) -> Option<String> {
+    if !log.contains("address of function") {
+        return None;
+    }
+    let variants = target::variants(&target.name);
+    (!variants.is_empty()).then(|| target::only_variants(&variants))
 }
 
 /// The verifier's reason out of its log: its last sentence, and the line of ours that it speaks of.

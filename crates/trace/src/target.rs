@@ -2,12 +2,18 @@
 
 use crate::error::Error;
 use crate::kernel::Kernel;
-use crate::request::{TargetKind, TargetSpec};
+use crate::pattern::Pattern;
+use crate::request::{Scope, TargetKind, TargetSpec};
 use crate::suggest;
-use btf::{Kind, TypeId};
+use btf::{Btf, Kind, TypeId};
+use std::collections::HashSet;
+use std::sync::Arc;
 
 /// Typedefs of this prefix carry the prototype of a tracepoint (include/trace/bpf_probe.h).
 const TRACEPOINT_TYPEDEF: &str = "btf_trace_";
+
+/// What a scope calls the kernel itself.
+const VMLINUX: &str = "vmlinux";
 
 /// A function or tracepoint to trace.
 #[derive(Clone, Debug)]
@@ -16,7 +22,9 @@ pub struct Target {
     pub kind: TargetKind,
     /// Its name.
     pub name: String,
-    /// What a tracing program attaches to: the FUNC, or the tracepoint's typedef.
+    /// The module that it is in; `None` for the kernel itself.
+    pub module: Option<String>,
+    /// What a tracing program attaches to: the FUNC, or the tracepoint's typedef. An id of [`Kernel::types_of`] it.
     pub btf_id: TypeId,
     /// Arguments in order.
     pub params: Vec<btf::Param>,
@@ -26,45 +34,234 @@ pub struct Target {
     pub variadic: bool,
 }
 
+/// What patterns came to.
+#[derive(Debug, Default)]
+pub struct Resolved {
+    /// Each once.
+    pub targets: Vec<Target>,
+    /// What matched and has no usable prototype, with the reason.
+    pub refused: Vec<(String, String)>,
+}
+
+/// Most register slots that a trampoline passes on (`MAX_BPF_FUNC_ARGS`, include/linux/bpf.h).
+const MOST_SLOTS: u64 = 12;
+
+impl Target {
+    /// `name`, or `module:name`.
+    pub fn label(&self) -> String {
+        match &self.module {
+            Some(module) => format!("{module}:{}", self.name),
+            None => self.name.clone(),
+        }
+    }
+
+    /// Its C prototype, without a semicolon: a tracepoint reads as a function without a type.
+    pub fn prototype(&self, kernel: &Kernel) -> Result<String, Error> {
+        let btf = kernel.types_of(self)?;
+        Ok(match self.kind {
+            TargetKind::Function => btf.func_decl(self.btf_id),
+            TargetKind::Tracepoint => {
+                let params: Vec<String> = self.params.iter().map(|p| btf.declare(p.ty, &p.name)).collect();
+                format!(
+                    "{}({})",
+                    self.name,
+                    if params.is_empty() { "void".into() } else { params.join(", ") }
+                )
+            }
+        })
+    }
+
+    /// Why no trampoline of any kernel can pass its values, if so (`btf_distill_func_proto`, kernel/bpf/btf.c).
+    pub(crate) fn obstacle(&self, kernel: &Kernel) -> Result<Option<String>, Error> {
+        if self.variadic {
+            return Ok(Some("takes a variable number of arguments, which trampolines do not support".into()));
+        }
+        let btf = kernel.types_of(self)?;
+        let mut slots = 0;
+        for param in &self.params {
+            let size = btf.size_of(param.ty)?;
+            if size > 16 {
+                return Ok(Some(format!(
+                    "{} is {size} bytes by value; tracing programs see values of at most 16",
+                    btf.declare(param.ty, &param.name)
+                )));
+            }
+            slots += size.div_ceil(8).max(1);
+        }
+        if slots > MOST_SLOTS {
+            return Ok(Some(format!(
+                "its arguments take {slots} registers; trampolines pass on {MOST_SLOTS}"
+            )));
+        }
+        if self.kind == TargetKind::Function && btf.get(btf.resolve(self.ret))?.kind().is_composite() {
+            return Ok(Some(format!(
+                "returns {} by value, which trampolines do not support",
+                btf.type_name(self.ret)
+            )));
+        }
+        Ok(None)
+    }
+}
+
 /// Resolves all patterns, in their order, each target once.
-pub fn resolve(kernel: &Kernel, specs: &[TargetSpec]) -> Result<Vec<Target>, Error> {
-    let mut targets: Vec<Target> = Vec::new();
+pub fn resolve(kernel: &Kernel, specs: &[TargetSpec]) -> Result<Resolved, Error> {
+    let mut resolved = Resolved::default();
+    let mut seen = HashSet::new();
     for spec in specs {
-        let found = match spec.kind {
-            TargetKind::Function => functions(kernel, spec)?,
-            TargetKind::Tracepoint => tracepoints(kernel, spec)?,
-        };
-        if found.is_empty() {
+        let mut found = false;
+        for (module, btf) in places(kernel, spec)? {
+            for id in ids(&btf, spec, module.is_some()) {
+                found = true;
+                if !seen.insert((module.clone(), id)) {
+                    continue;
+                }
+                match target(&btf, spec.kind, module.as_deref(), id) {
+                    Ok(target) => resolved.targets.push(target),
+                    Err(error) => {
+                        let name = btf.get(id)?.name().unwrap_or("?").to_string();
+                        resolved.refused.push((name, format!("its prototype cannot be read: {error}")));
+                    }
+                }
+            }
+        }
+        if !found {
             return Err(unknown(kernel, spec));
         }
-        for target in found {
-            if !targets.iter().any(|t| t.kind == target.kind && t.btf_id == target.btf_id) {
-                targets.push(target);
+    }
+    merge(kernel, &mut resolved)?;
+    match (resolved.targets.as_slice(), resolved.refused.as_slice()) {
+        ([], [(target, reason)]) => Err(Error::Target { target: target.clone(), reason: reason.clone() }),
+        ([], [(target, reason), ..]) => {
+            Err(Error::AllFailed { count: resolved.refused.len(), first: format!("{target}: {reason}") })
+        }
+        _ => Ok(resolved),
+    }
+}
+
+/// Of several FUNCs with one name the kernel attaches every one to the same address, the first that its symbol table has of
+/// the name: only one is kept, lest each call be told twice; and which of unlike prototypes is that function's is not known.
+fn merge(kernel: &Kernel, resolved: &mut Resolved) -> Result<(), Error> {
+    let mut first: std::collections::HashMap<(Option<String>, String), usize> =
+        std::collections::HashMap::new();
+    let mut kept: Vec<Target> = Vec::with_capacity(resolved.targets.len());
+    for target in resolved.targets.drain(..) {
+        if target.kind != TargetKind::Function {
+            kept.push(target);
+            continue;
+        }
+        match first.entry((target.module.clone(), target.name.clone())) {
+            std::collections::hash_map::Entry::Vacant(entry) => {
+                entry.insert(kept.len());
+                kept.push(target);
+            }
+            std::collections::hash_map::Entry::Occupied(entry) => {
+                let Some(one) = kept.get(*entry.get()) else { continue };
+                let (a, b) = (one.prototype(kernel)?, target.prototype(kernel)?);
+                if a != b {
+                    resolved.refused.push((
+                        target.label(),
+                        format!("of several functions of that name, the kernel attaches to the first only; its types are shown as in \"{a}\", and may be those of \"{b}\""),
+                    ));
+                }
             }
         }
     }
-    Ok(targets)
+    resolved.targets = kept;
+    Ok(())
 }
 
-fn functions(kernel: &Kernel, spec: &TargetSpec) -> Result<Vec<Target>, Error> {
-    let ids: Vec<TypeId> = if spec.pattern.is_glob() {
-        kernel
-            .btf
-            .names(Kind::Func)
-            .filter(|(_, name)| spec.pattern.matches(name))
+/// A module's name, `None` for the kernel itself, and its types.
+type Place = (Option<String>, Arc<Btf>);
+
+/// Where a pattern is to be looked for. What a module's BTF has of its own is asked for there, never its base's.
+pub(crate) fn places(kernel: &Kernel, spec: &TargetSpec) -> Result<Vec<Place>, Error> {
+    let vmlinux = (None, Arc::clone(&kernel.btf));
+    let modules = |wanted: &dyn Fn(&str) -> bool| {
+        let mut places: Vec<Place> = Vec::new();
+        for name in kernel.modules.names().into_iter().filter(|n| wanted(n)) {
+            match kernel.modules.types(&name) {
+                Ok(btf) => places.push((Some(name), btf)),
+                // Unloaded meanwhile, or built for another kernel: the others are none the worse.
+                Err(error) => log::debug!("types of module {name}: {error}"),
+            }
+        }
+        places
+    };
+    Ok(match &spec.scope {
+        Scope::Kernel if spec.pattern.is_glob() => vec![vmlinux],
+        // Opening every module's types is for names that the kernel itself has not.
+        Scope::Kernel => {
+            if ids(&kernel.btf, spec, false).is_empty() {
+                modules(&|_| true)
+            } else {
+                vec![vmlinux]
+            }
+        }
+        Scope::Everywhere => {
+            let mut places = vec![vmlinux];
+            places.append(&mut modules(&|_| true));
+            places
+        }
+        Scope::Module(module) if module.as_str() == VMLINUX => vec![vmlinux],
+        Scope::Module(module) => {
+            let places = modules(&|name| module.matches(name));
+            if places.is_empty() {
+                let has = |prefix: &str, kind| {
+                    kernel.btf.find(kind, &format!("{prefix}{}", spec.pattern)).is_some()
+                };
+                let reason = if spec.kind == TargetKind::Tracepoint && has(TRACEPOINT_TYPEDEF, Kind::Typedef)
+                {
+                    format!(
+                        "no loaded module is named {module}; a tracepoint goes without its system: btrace -t {}",
+                        spec.pattern
+                    )
+                } else if module.is_glob() {
+                    format!("no loaded module whose types are known matches {module}")
+                } else {
+                    kernel.modules.absence(module.as_str())
+                };
+                return Err(Error::Target { target: format!("{module}:{}", spec.pattern), reason });
+            }
+            places
+        }
+    })
+}
+
+/// Everything in one BTF that the pattern matches; `split`: only what is not its base's.
+pub(crate) fn ids(btf: &Btf, spec: &TargetSpec, split: bool) -> Vec<TypeId> {
+    let (kind, prefix) = match spec.kind {
+        TargetKind::Function => (Kind::Func, ""),
+        TargetKind::Tracepoint => (Kind::Typedef, TRACEPOINT_TYPEDEF),
+    };
+    let first = if split { btf.base().map_or(1, |base| base.len()) } else { 1 };
+    let mut ids: Vec<TypeId> = if spec.pattern.is_glob() {
+        btf.names_from(kind, prefix)
+            .filter(|(_, name)| name.strip_prefix(prefix).is_some_and(|n| spec.pattern.matches(n)))
             .map(|(id, _)| id)
             .collect()
     } else {
-        kernel.btf.find_all(Kind::Func, spec.pattern.as_str())
+        btf.find_all(kind, &format!("{prefix}{}", spec.pattern))
     };
-    ids.into_iter().map(|id| function(kernel, id)).collect()
+    ids.retain(|id| id.0 >= first);
+    ids
 }
 
-fn function(kernel: &Kernel, id: TypeId) -> Result<Target, Error> {
-    let proto = kernel.btf.proto(id)?;
+/// What is known of one function or tracepoint.
+pub(crate) fn target(btf: &Btf, kind: TargetKind, module: Option<&str>, id: TypeId) -> Result<Target, Error> {
+    let mut target = match kind {
+        TargetKind::Function => function(btf, id)?,
+        TargetKind::Tracepoint => tracepoint(btf, id)?,
+    };
+    target.module = module.map(str::to_string);
+    Ok(target)
+}
+
+fn function(btf: &Btf, id: TypeId) -> Result<Target, Error> {
+    let proto = btf.proto(id)?;
     Ok(Target {
         kind: TargetKind::Function,
-        name: kernel.btf.get(id)?.name().unwrap_or_default().to_string(),
+        name: btf.get(id)?.name().unwrap_or_default().to_string(),
+        module: None,
         btf_id: id,
         params: proto.params,
         ret: proto.ret,
@@ -72,24 +269,7 @@ fn function(kernel: &Kernel, id: TypeId) -> Result<Target, Error> {
     })
 }
 
-fn tracepoints(kernel: &Kernel, spec: &TargetSpec) -> Result<Vec<Target>, Error> {
-    let ids: Vec<TypeId> = if spec.pattern.is_glob() {
-        kernel
-            .btf
-            .names(Kind::Typedef)
-            .filter(|(_, name)| {
-                name.strip_prefix(TRACEPOINT_TYPEDEF).is_some_and(|n| spec.pattern.matches(n))
-            })
-            .map(|(id, _)| id)
-            .collect()
-    } else {
-        kernel.btf.find_all(Kind::Typedef, &format!("{TRACEPOINT_TYPEDEF}{}", spec.pattern))
-    };
-    ids.into_iter().map(|id| tracepoint(kernel, id)).collect()
-}
-
-fn tracepoint(kernel: &Kernel, id: TypeId) -> Result<Target, Error> {
-    let btf = &kernel.btf;
+fn tracepoint(btf: &Btf, id: TypeId) -> Result<Target, Error> {
     let typedef = btf.get(id)?.name().unwrap_or_default().to_string();
     let name = typedef.strip_prefix(TRACEPOINT_TYPEDEF).unwrap_or(&typedef).to_string();
     // typedef void (*btf_trace_NAME)(void *, …)
@@ -118,17 +298,32 @@ fn tracepoint(kernel: &Kernel, id: TypeId) -> Result<Target, Error> {
             break;
         }
     }
-    Ok(Target { kind: TargetKind::Tracepoint, name, btf_id: id, params, ret: TypeId(0), variadic: false })
+    Ok(Target {
+        kind: TargetKind::Tracepoint,
+        name,
+        module: None,
+        btf_id: id,
+        params,
+        ret: TypeId(0),
+        variadic: false,
+    })
 }
 
 /// The error for a pattern that matched nothing, with the nearest names, or with what kallsyms knows.
-fn unknown(kernel: &Kernel, spec: &TargetSpec) -> Error {
+pub(crate) fn unknown(kernel: &Kernel, spec: &TargetSpec) -> Error {
     let name = spec.pattern.as_str();
     let btf = &kernel.btf;
-    let tracepoint_names =
-        || btf.names(Kind::Typedef).filter_map(|(_, n)| n.strip_prefix(TRACEPOINT_TYPEDEF));
+    let tracepoint_names = || {
+        btf.names_from(Kind::Typedef, TRACEPOINT_TYPEDEF)
+            .filter_map(|(_, n)| n.strip_prefix(TRACEPOINT_TYPEDEF))
+    };
     let hint = if spec.pattern.is_glob() {
-        " (a glob; quote it, lest the shell expand it)".to_string()
+        match spec.scope {
+            Scope::Kernel => " in the kernel itself (a glob; quote it, lest the shell expand it; --kfunc-all-kmods looks in modules too)".into(),
+            _ => " (a glob; quote it, lest the shell expand it)".to_string(),
+        }
+    } else if let Scope::Module(module) = &spec.scope {
+        in_module(kernel, spec, module)
     } else if spec.kind == TargetKind::Tracepoint {
         if btf.find(Kind::Func, name).is_some() {
             format!("; there is a kernel function of that name: btrace -k {name}")
@@ -138,17 +333,19 @@ fn unknown(kernel: &Kernel, spec: &TargetSpec) -> Error {
     } else if tracepoint_names().any(|n| n == name) {
         format!("; there is a tracepoint of that name: btrace -t {name}")
     } else {
-        match symbols::find(name) {
-            Ok(found) if found.iter().any(|s| s.is_text()) => {
-                let s: Vec<String> = found
-                    .iter()
-                    .filter(|s| s.is_text())
-                    .map(|s| s.module.as_ref().map_or(s.name.clone(), |m| format!("{} [{m}]", s.name)))
-                    .collect();
-                format!(
-                    " in the kernel's BTF; kallsyms has {}, but no prototype is known for it",
-                    s.join(", ")
-                )
+        match variants(name) {
+            found if !found.is_empty() => {
+                let in_modules: Vec<&str> =
+                    found.iter().filter(|s| s.name == name).filter_map(|s| s.module.as_deref()).collect();
+                if in_modules.is_empty() {
+                    format!(" in the kernel's BTF: {}", only_variants(&found))
+                } else {
+                    format!(
+                        " in the kernel itself; {} has it, but {}",
+                        in_modules.join(", "),
+                        kernel.modules.poverty()
+                    )
+                }
             }
             // Without kallsyms there is one clue fewer; the near names do not need it.
             _ => suggest::hint(&suggest::near(name, btf.names(Kind::Func).map(|(_, n)| n))),
@@ -156,3 +353,57 @@ fn unknown(kernel: &Kernel, spec: &TargetSpec) -> Error {
     };
     Error::Unknown { kind: spec.kind, name: name.into(), hint }
 }
+
+/// A name that its module has not: the nearest that it has, or where else it is.
+fn in_module(kernel: &Kernel, spec: &TargetSpec, module: &Pattern) -> String {
+    let name = spec.pattern.as_str();
+    let (kind, prefix, flag) = match spec.kind {
+        TargetKind::Function => (Kind::Func, "", "-k"),
+        TargetKind::Tracepoint => (Kind::Typedef, TRACEPOINT_TYPEDEF, "-t"),
+    };
+    if module.as_str() != VMLINUX && kernel.btf.find(kind, &format!("{prefix}{name}")).is_some() {
+        return format!(" in module {module}; the kernel itself has it: btrace {flag} {name}");
+    }
+    let places = places(kernel, spec).unwrap_or_default();
+    let names: Vec<&str> = places
+        .iter()
+        .flat_map(|(module, btf)| {
+            let first = if module.is_some() { btf.base().map_or(1, |b| b.len()) } else { 1 };
+            btf.names_from(kind, prefix).filter(move |(id, _)| id.0 >= first)
+        })
+        .filter_map(|(_, n)| n.strip_prefix(prefix))
+        .collect();
+    format!(" in {module}{}", suggest::hint(&suggest::near(name, names.into_iter())))
+}
+
+/// What kallsyms has of that name, or with it as its base name: code only, nothing when kallsyms cannot be read.
+pub(crate) fn variants(name: &str) -> Vec<symbols::Symbol> {
+    let mut found = symbols::find(name).unwrap_or_else(|error| {
+        log::debug!("{error}");
+        Vec::new()
+    });
+    found.retain(symbols::Symbol::is_text);
+    found
+}
+
+/// Why functions that only kallsyms knows cannot be traced.
+pub(crate) fn only_variants(found: &[symbols::Symbol]) -> String {
+    let names: Vec<String> = found
+        .iter()
+        .map(|s| s.module.as_ref().map_or(s.name.clone(), |m| format!("{} [{m}]", s.name)))
+        .collect();
+    let suffixed = found.iter().all(|s| s.name.contains('.'));
+    let why = if suffixed {
+        "a copy that the compiler made to its own liking, arguments left out or changed; no prototype is known for it"
+    } else {
+        "but no prototype is known for it"
+    };
+    format!(
+        "the kernel's symbol table has {}, {why}, so fentry cannot attach (a kprobe could, which btrace does not have yet)",
+        names.join(", ")
+    )
+}
+
+#[cfg(test)]
+#[path = "target_tests.rs"]
+mod tests;

@@ -1,0 +1,145 @@
+//! `btrace list`, `--show-func-proto` and `--dry-run`: what could be traced and how. None of them traces.
+
+use crate::cli::{Args, ListArgs};
+use crate::logging::say;
+use anyhow::bail;
+use std::io::Write;
+use trace::{Kernel, Layout, Offers, Plan, Request, TargetSpec};
+
+/// `btrace list`: each match with the methods for it, or the reason why there is none.
+pub fn list(args: &ListArgs) -> anyhow::Result<()> {
+    if args.prog {
+        bail!("-p: BPF programs as targets come later; -k lists functions, -t tracepoints");
+    }
+    let specs = args.specs()?;
+    let kernel = Kernel::running()?;
+    let (all, error) = matches(&kernel, &specs)?;
+    let offers = Offers::ask(&kernel);
+    let mut refusals: Vec<String> = Vec::new();
+    let mut out = Vec::new();
+    for listed in &all {
+        let mut methods = Vec::new();
+        for method in listed.methods() {
+            match offers.refusal(*method) {
+                None => methods.push(method.name()),
+                Some(reason) => {
+                    let line = format!("{method} is not to be had here: {reason}");
+                    if !refusals.contains(&line) {
+                        refusals.push(line);
+                    }
+                }
+            }
+        }
+        let methods = if methods.is_empty() { "-".to_string() } else { methods.join(",") };
+        write!(out, "{methods:<13} {}", listed.prototype)?;
+        if let Some(module) = &listed.module {
+            write!(out, " [{module}]")?;
+        }
+        if let Some(obstacle) = &listed.obstacle {
+            write!(out, "  # {obstacle}")?;
+        }
+        out.push(b'\n');
+    }
+    print(&out)?;
+    for line in refusals {
+        say(format_args!("btrace: {line}"));
+    }
+    error.map_or(Ok(()), |e| Err(e.into()))
+}
+
+/// `--show-func-proto`: prototypes as C has them, nothing asked of the kernel but its types.
+pub fn prototypes(args: &Args) -> anyhow::Result<()> {
+    let kernel = Kernel::running()?;
+    let (all, error) = matches(&kernel, &args.specs()?)?;
+    let mut out = Vec::new();
+    for listed in &all {
+        match &listed.module {
+            Some(module) => writeln!(out, "{}; /* {module} */", listed.prototype)?,
+            None => writeln!(out, "{};", listed.prototype)?,
+        }
+    }
+    print(&out)?;
+    error.map_or(Ok(()), |e| Err(e.into()))
+}
+
+/// All matches. A pattern that matches nothing is an error once the others have been shown, or at once when there are none.
+/// What is looked for as either kind may be of one kind only.
+fn matches(
+    kernel: &Kernel,
+    specs: &[TargetSpec],
+) -> anyhow::Result<(Vec<trace::Listed>, Option<trace::Error>)> {
+    let (mut all, mut error) = (Vec::new(), None);
+    let mut unmatched: Vec<(&TargetSpec, trace::Error)> = Vec::new();
+    let mut matched: Vec<&TargetSpec> = Vec::new();
+    for spec in specs {
+        match trace::list(kernel, spec) {
+            Ok(mut more) => {
+                all.append(&mut more);
+                matched.push(spec);
+            }
+            Err(e @ (trace::Error::Unknown { .. } | trace::Error::Target { .. })) => {
+                unmatched.push((spec, e))
+            }
+            Err(e) => return Err(e.into()),
+        }
+    }
+    for (spec, e) in unmatched {
+        if !matched.iter().any(|m| m.pattern == spec.pattern && m.scope == spec.scope) {
+            error.get_or_insert(e);
+        }
+    }
+    match error {
+        Some(error) if all.is_empty() => Err(error.into()),
+        error => Ok((all, error)),
+    }
+}
+
+/// `--dry-run`: the plan, target by target.
+pub fn plan(request: &Request) -> anyhow::Result<()> {
+    let kernel = Kernel::running()?;
+    let plan = Plan::new(&kernel, request)?;
+    let mut out = Vec::new();
+    for probe in &plan.probes {
+        let layout = &probe.layout;
+        writeln!(out, "{} {}, {} bytes an event", probe.target.label(), probe.method, layout.ring_bytes())?;
+        captures(layout, &mut out)?;
+    }
+    print(&out)?;
+    for (target, reason) in &plan.refused {
+        say(format_args!("btrace: {target}: not traced: {reason}"));
+    }
+    Ok(())
+}
+
+fn captures(layout: &Layout, out: &mut Vec<u8>) -> std::io::Result<()> {
+    if let Some(at) = layout.entry_time {
+        writeln!(out, "  +{at:<5} time of entry")?;
+    }
+    for arg in layout.args.iter().chain(&layout.ret) {
+        writeln!(out, "  +{:<5} ({}){}, {}", arg.offset, arg.type_name, arg.name, bytes(arg.size))?;
+        if let Some(text) = &arg.string {
+            writeln!(out, "  +{:<5}   its text, up to {}", text.offset, bytes(text.size - 1))?;
+        }
+        for note in &arg.notes {
+            let (at, what, size) = match &note.kind {
+                trace::NoteKind::Text(text) => (text.offset, "text, up to ", text.size - 1),
+                trace::NoteKind::Value { offset, size, .. } => (*offset, "", *size),
+            };
+            writeln!(out, "  +{at:<5}   its {}: {what}{}", note.label, bytes(size))?;
+        }
+    }
+    Ok(())
+}
+
+fn bytes(n: u32) -> String {
+    if n == 1 { "1 byte".into() } else { format!("{n} bytes") }
+}
+
+/// Writes all of it; a reader that has seen enough (`| head`) is no error.
+fn print(out: &[u8]) -> anyhow::Result<()> {
+    let mut stdout = std::io::stdout().lock();
+    match stdout.write_all(out).and_then(|()| stdout.flush()) {
+        Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        result => Ok(result?),
+    }
+}
