@@ -47,7 +47,10 @@ fn trace(args: &cli::Args) -> Result<(), Stop> {
     }
     check::ids(&request.filter.tgids, &request.filter.tids).map_err(Stop::Refused)?;
     let running = run::Running::start(args, request).map_err(Stop::Refused)?;
-    running.follow().map_err(Stop::Failed)
+    match running {
+        Some(running) => running.follow().map_err(Stop::Failed),
+        None => Ok(()),
+    }
 }
 
 /// How a run can end early.

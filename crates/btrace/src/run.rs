@@ -56,8 +56,9 @@ enum End {
 }
 
 impl Running {
-    /// Plans, attaches, and lets the command run. An error here means that nothing was traced.
-    pub fn start(args: &Args, mut request: Request) -> anyhow::Result<Running> {
+    /// Plans, attaches, and lets the command run. An error here means that nothing was traced; `None`, that a signal came
+    /// first.
+    pub fn start(args: &Args, mut request: Request) -> anyhow::Result<Option<Running>> {
         let output = Output::open(args.output.as_deref())?;
         let own = trace::own_tgid()?;
         request.filter.not_tgid = Some(own);
@@ -70,7 +71,11 @@ impl Running {
         let mut session = Session::start(&plan, own)?;
         // Started after the tracker is attached, so that its fork is seen; held, so that nothing of it is missed.
         let command = args.command.as_deref().map(Held::spawn).transpose()?;
-        session.attach(&plan)?;
+        let mut stop = || matches!(signals.next(), Ok(Some(_)));
+        if !session.attach(&plan, &mut stop)? {
+            say(format_args!("btrace: ended before everything was attached; nothing was traced"));
+            return Ok(None);
+        }
         say_untraced(&plan, &session);
         output.begin()?;
         let clock = Clock::new()?;
@@ -84,7 +89,7 @@ impl Running {
         if let Some(command) = &command {
             command.release()?;
         }
-        Ok(Running {
+        Ok(Some(Running {
             session,
             renderer,
             output,
@@ -97,7 +102,7 @@ impl Running {
             started: Instant::now(),
             said: Losses::default(),
             said_at: Instant::now(),
-        })
+        }))
     }
 
     /// Prints events until something ends the trace, then what was still in the buffer, then the summary.

@@ -12,6 +12,7 @@
 //! has enough; what was lost on the way is in [`Session::losses`]. Nothing here prints.
 #![forbid(unsafe_code)]
 
+mod attach;
 mod danger;
 mod error;
 mod event;
