@@ -1,5 +1,6 @@
 //! Events: a record's bytes seen through its probe's layout, nothing copied.
 
+use crate::context::Context;
 use crate::layout::{Argument, NOT_READ, NoteField, NoteKind, StringField, header};
 use crate::plan::Probe;
 use btf::Shape;
@@ -55,9 +56,38 @@ pub enum Note<'a> {
     Fault(i32),
 }
 
+/// A kernel stack.
+#[derive(Clone, Copy, Debug)]
+pub enum Stack<'a> {
+    /// Its addresses, innermost first: return addresses, our own program's among them.
+    Frames(Frames<'a>),
+    /// It could not be taken: this (negative) error.
+    Fault(i32),
+}
+
+/// Addresses of a stack.
+#[derive(Clone, Copy, Debug)]
+pub struct Frames<'a> {
+    bytes: &'a [u8],
+}
+
+impl Iterator for Frames<'_> {
+    type Item = u64;
+
+    fn next(&mut self) -> Option<u64> {
+        let (first, rest) = self.bytes.split_first_chunk()?;
+        self.bytes = rest;
+        Some(u64::from_ne_bytes(*first))
+    }
+}
+
 fn bytes(record: &[u8], at: u32, len: u32) -> Option<&[u8]> {
     let at = at as usize;
     record.get(at..at.checked_add(len as usize)?)
+}
+
+fn u16_at(record: &[u8], at: u32) -> u16 {
+    bytes(record, at, 2).and_then(|b| b.try_into().ok()).map_or(0, u16::from_ne_bytes)
 }
 
 fn u32_at(record: &[u8], at: u32) -> u32 {
@@ -89,7 +119,22 @@ impl<'a> Event<'a> {
 
     /// CPU it happened on.
     pub fn cpu(&self) -> u32 {
-        u32_at(self.record, header::CPU)
+        u16_at(self.record, header::CPU).into()
+    }
+
+    /// What was running: a task, or something that interrupted it. `None` where this kernel does not tell.
+    pub fn context(&self) -> Option<Context> {
+        self.probe.layout.context.then(|| Context::of(u16_at(self.record, header::CONTEXT)))
+    }
+
+    /// The kernel stack; `None` if none was asked for.
+    pub fn stack(&self) -> Option<Stack<'a>> {
+        let at = self.probe.layout.stack?;
+        let length = u64_at(self.record, at) as i64;
+        let Ok(length) = u32::try_from(length) else { return Some(Stack::Fault(length as i32)) };
+        // Only what the kernel says that it wrote: the room beyond is as some earlier record left it.
+        let frames = bytes(self.record, at + 8, length).unwrap_or_default();
+        Some(Stack::Frames(Frames { bytes: frames }))
     }
 
     /// Thread id.

@@ -12,6 +12,7 @@
 //! has enough; what was lost on the way is in [`Session::losses`]. Nothing here prints.
 #![forbid(unsafe_code)]
 
+mod context;
 mod danger;
 mod error;
 mod event;
@@ -31,8 +32,9 @@ mod suggest;
 mod target;
 mod tracker;
 
+pub use context::Context;
 pub use error::Error;
-pub use event::{Event, Note, Text, Value};
+pub use event::{Event, Frames, Note, Stack, Text, Value};
 pub use filter::{Comm, Filter};
 pub use kernel::Kernel;
 pub use layout::{Argument, Layout, NoteField, NoteKind, StringField};
