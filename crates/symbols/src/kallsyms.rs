@@ -83,20 +83,19 @@ pub fn find_in(path: &Path, name: &str) -> Result<Vec<Symbol>, Error> {
 }
 
 /// All code symbols, sorted by address: 16 bytes for each, and all names in one text.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Table {
-    /// Where each begins; several names of one address are one, the first in the file.
-    addresses: Vec<u64>,
-    /// As `addresses`.
+    /// Sorted; several names of one address are one, the first in the file.
     entries: Vec<Entry>,
     names: String,
     /// Module names; the first, empty, is the kernel's own.
     modules: Vec<String>,
 }
 
-/// What lies at an address: a name in the text, or nothing that has one.
+/// What begins at an address: a name in the text, or nothing that has one.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
+    address: u64,
     name: u32,
     len: u16,
     module: u16,
@@ -130,7 +129,7 @@ impl Table {
     pub fn load_from(path: &Path) -> Result<Table, Error> {
         let io_error = |source| Error::Io { path: path.into(), source };
         let mut reader = open(path)?;
-        let mut table = Building::default();
+        let mut table = Table { modules: vec![String::new()], ..Table::default() };
         let mut line = Vec::with_capacity(256);
         let mut lines = 0usize;
         loop {
@@ -141,55 +140,18 @@ impl Table {
             lines += 1;
             table.line(&line);
         }
-        if table.rows.is_empty() && lines > 0 {
+        if table.is_empty() && lines > 0 {
             return Err(Error::Hidden { path: path.into() });
         }
-        Ok(table.finish())
+        // In place, and of several names for one address the first in the file first: it is the one that the compiler
+        // gave. Names lie in the order of the file.
+        table.entries.sort_unstable_by_key(|e| (e.address, e.name));
+        table.entries.dedup_by_key(|e| e.address);
+        table.entries.shrink_to_fit();
+        table.names.shrink_to_fit();
+        Ok(table)
     }
 
-    /// The symbol that covers `address`; `None` before the first, and in the gaps after the kernel's and each module's
-    /// code.
-    pub fn resolve(&self, address: u64) -> Option<Resolved<'_>> {
-        let at = self.addresses.partition_point(|a| *a <= address).checked_sub(1)?;
-        let (start, entry) = (self.addresses.get(at)?, self.entries.get(at)?);
-        let offset = address - start;
-        if entry.len == 0 || offset >= LARGEST_SYMBOL {
-            return None;
-        }
-        let name = entry.name as usize;
-        let name = self.names.get(name..name + usize::from(entry.len))?;
-        let module =
-            self.modules.get(usize::from(entry.module)).map(String::as_str).filter(|m| !m.is_empty());
-        Some(Resolved { name, offset, module })
-    }
-
-    /// Symbols that it holds.
-    pub fn len(&self) -> usize {
-        self.addresses.len()
-    }
-
-    /// Whether it holds none.
-    pub fn is_empty(&self) -> bool {
-        self.addresses.is_empty()
-    }
-
-    /// Bytes of memory that it takes.
-    pub fn memory(&self) -> usize {
-        self.addresses.capacity() * size_of::<u64>()
-            + self.entries.capacity() * size_of::<Entry>()
-            + self.names.capacity()
-    }
-}
-
-/// A table being read, in the order of the file.
-#[derive(Default)]
-struct Building {
-    rows: Vec<(u64, Entry)>,
-    names: String,
-    modules: Vec<String>,
-}
-
-impl Building {
     /// Takes a line, if it names code and tells where.
     fn line(&mut self, line: &[u8]) {
         let mut fields = line.split(u8::is_ascii_whitespace).filter(|f| !f.is_empty());
@@ -203,42 +165,56 @@ impl Building {
         if address == 0 || !(code || end) || name.starts_with(b"$") {
             return;
         }
-        let Ok(name) = std::str::from_utf8(name) else { return };
+        // Padding before a function, not the function: nothing returns there.
+        let nameless = end || name.starts_with(b"__pfx_");
+        let Ok(name) = std::str::from_utf8(if nameless { b"" } else { name }) else { return };
         let module = fields.next().map_or("", |m| {
             std::str::from_utf8(m).unwrap_or("?").trim_start_matches('[').trim_end_matches(']')
         });
-        let (Ok(at), Ok(len)) = (u32::try_from(self.names.len()), u16::try_from(name.len())) else { return };
         let module = self.module(module);
-        self.rows.push((address, Entry { name: at, len: if end { 0 } else { len }, module }));
-        if !end {
-            self.names.push_str(name);
-        }
+        let (Ok(at), Ok(len)) = (u32::try_from(self.names.len()), u16::try_from(name.len())) else { return };
+        self.entries.push(Entry { address, name: at, len, module });
+        self.names.push_str(name);
     }
 
     fn module(&mut self, name: &str) -> u16 {
-        if self.modules.is_empty() {
-            self.modules.push(String::new());
-        }
         // The symbols of a module stand together.
-        let at = match self.modules.iter().rposition(|m| m == name) {
-            Some(at) => at,
-            None => {
-                self.modules.push(name.into());
-                self.modules.len() - 1
-            }
-        };
+        let at = self.modules.iter().rposition(|m| m == name).unwrap_or_else(|| {
+            self.modules.push(name.into());
+            self.modules.len() - 1
+        });
         at.try_into().unwrap_or(u16::MAX)
     }
 
-    fn finish(self) -> Table {
-        let Building { mut rows, mut names, modules } = self;
-        // Stable, so that of several names for one address the first in the file stays first: it is the one that the
-        // compiler gave. The kernel's own are sorted already.
-        rows.sort_by_key(|(address, _)| *address);
-        rows.dedup_by_key(|(address, _)| *address);
-        names.shrink_to_fit();
-        let (addresses, entries) = rows.into_iter().unzip();
-        Table { addresses, entries, names, modules }
+    /// The symbol that covers `address`; `None` before the first, and in the gaps after the kernel's and each module's
+    /// code.
+    pub fn resolve(&self, address: u64) -> Option<Resolved<'_>> {
+        let at = self.entries.partition_point(|e| e.address <= address).checked_sub(1)?;
+        let entry = self.entries.get(at)?;
+        let offset = address - entry.address;
+        if entry.len == 0 || offset >= LARGEST_SYMBOL {
+            return None;
+        }
+        let name = entry.name as usize;
+        let name = self.names.get(name..name + usize::from(entry.len))?;
+        let module =
+            self.modules.get(usize::from(entry.module)).map(String::as_str).filter(|m| !m.is_empty());
+        Some(Resolved { name, offset, module })
+    }
+
+    /// Symbols that it holds.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether it holds none.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Bytes of memory that it takes.
+    pub fn memory(&self) -> usize {
+        self.entries.capacity() * size_of::<Entry>() + self.names.capacity()
     }
 }
 

@@ -129,12 +129,7 @@ impl<'a> Event<'a> {
 
     /// The kernel stack; `None` if none was asked for.
     pub fn stack(&self) -> Option<Stack<'a>> {
-        let at = self.probe.layout.stack?;
-        let length = u64_at(self.record, at) as i64;
-        let Ok(length) = u32::try_from(length) else { return Some(Stack::Fault(length as i32)) };
-        // Only what the kernel says that it wrote: the room beyond is as some earlier record left it.
-        let frames = bytes(self.record, at + 8, length).unwrap_or_default();
-        Some(Stack::Frames(Frames { bytes: frames }))
+        self.probe.layout.stack.map(|at| stack(self.record, at))
     }
 
     /// Thread id.
@@ -204,6 +199,13 @@ fn text(record: &[u8], field: StringField) -> Text<'_> {
     Text::Read { bytes: until_nul(bytes(record, field.offset + 4, shown).unwrap_or_default()), cut }
 }
 
+fn stack(record: &[u8], at: u32) -> Stack<'_> {
+    let length = u64_at(record, at) as i64;
+    let Ok(length) = u32::try_from(length) else { return Stack::Fault(length as i32) };
+    // Only what the kernel says that it wrote: the room beyond is as some earlier record left it.
+    Stack::Frames(Frames { bytes: bytes(record, at + 8, length).unwrap_or_default() })
+}
+
 fn note_of<'a>(record: &'a [u8], note: &'a NoteField) -> Note<'a> {
     match &note.kind {
         NoteKind::Text(field) => Note::Text(text(record, *field)),
@@ -214,5 +216,41 @@ fn note_of<'a>(record: &'a [u8], note: &'a NoteField) -> Note<'a> {
             }
             Note::Value { shape, bytes: bytes(record, offset + 8, *size).unwrap_or_default() }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(length: i64, words: &[u64]) -> Vec<u8> {
+        let header = [u64::MAX, length as u64];
+        header.iter().chain(words).flat_map(|w| w.to_ne_bytes()).collect()
+    }
+
+    fn frames(record: &[u8]) -> Vec<u64> {
+        match stack(record, 8) {
+            Stack::Frames(frames) => frames.collect(),
+            Stack::Fault(error) => panic!("error {error}"),
+        }
+    }
+
+    #[test]
+    fn a_stack_is_what_was_written_and_nothing_left_over() {
+        assert_eq!(frames(&record(24, &[1, 2, 3, 0xdead, 0xbeef])), [1, 2, 3]);
+        assert_eq!(frames(&record(0, &[0xdead])), []);
+        let most: Vec<u64> = (1..=127).collect();
+        assert_eq!(frames(&record(1016, &most)), most);
+    }
+
+    #[test]
+    fn an_error_is_no_stack() {
+        assert!(matches!(stack(&record(-14, &[1, 2, 3]), 8), Stack::Fault(-14)));
+    }
+
+    #[test]
+    fn a_length_beyond_the_record_gives_nothing() {
+        assert_eq!(frames(&record(1016, &[1, 2, 3])), []);
+        assert_eq!(frames(&[0; 8]), []);
     }
 }

@@ -131,13 +131,17 @@ fn trim<'a>(
         }
         innermost = false;
         let name = symbol.map(|s| s.name);
-        if std::mem::take(&mut wrapped) && name.is_some() && name == last {
+        let patched = symbol.is_some_and(|s| s.offset <= PATCHED);
+        if std::mem::take(&mut wrapped) && patched && name == last {
             continue;
         }
         last = name;
         show(address, symbol);
     }
 }
+
+/// Where a function is patched to call its trampoline, it goes on at most this far in: `endbr64` and the call.
+const PATCHED: u64 = 9;
 
 fn is_trampoline(symbol: &Resolved<'_>) -> bool {
     symbol.module == Some("bpf") && symbol.name.starts_with("bpf_trampoline_")
@@ -225,6 +229,19 @@ mod tests {
             0xffffffff81220040,
         ];
         assert_eq!(shown(&addresses), ["vfs_read+0x5", "ksys_read+0x60", "do_syscall_64+0x40"]);
+    }
+
+    /// Trampolines that are jumped to (7.x, at exits) leave no frame of the patched place.
+    #[test]
+    fn a_function_that_calls_itself_through_its_trampoline_is_two_calls() {
+        let addresses = [
+            0xffffffffc0200010,
+            0xffffffffc0400020,
+            0xffffffff81200060,
+            0xffffffffc0400080,
+            0xffffffff81200060,
+        ];
+        assert_eq!(shown(&addresses), ["vfs_read+0x60", "vfs_read+0x60"]);
     }
 
     #[test]
