@@ -83,7 +83,7 @@ pub fn find_in(path: &Path, name: &str) -> Result<Vec<Symbol>, Error> {
 }
 
 /// All code symbols, sorted by address: 16 bytes for each, and all names in one text.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Table {
     /// Sorted; several names of one address are one, the first in the file.
     entries: Vec<Entry>,
@@ -129,7 +129,12 @@ impl Table {
     pub fn load_from(path: &Path) -> Result<Table, Error> {
         let io_error = |source| Error::Io { path: path.into(), source };
         let mut reader = open(path)?;
-        let mut table = Table { modules: vec![String::new()], ..Table::default() };
+        // Room for the largest kernels: pages that are not touched cost nothing, and growing would copy.
+        let mut table = Table {
+            entries: Vec::with_capacity(1 << 18),
+            names: String::with_capacity(8 << 20),
+            modules: vec![String::new()],
+        };
         let mut line = Vec::with_capacity(256);
         let mut lines = 0usize;
         loop {
