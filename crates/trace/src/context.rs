@@ -3,6 +3,8 @@
 //! The count's bits are those of include/linux/preempt.h. Where it lies has moved from kernel to kernel (a per-CPU
 //! variable of its own, a member of `pcpu_hot` from 6.2 to 6.14), so the kernel's BTF is asked.
 
+use asm::{Arg, Helper, Program, Size};
+use bpf::{Load, ProgType};
 use btf::{Btf, Kind, TypeId};
 
 /// What was running when an event happened.
@@ -79,7 +81,29 @@ impl PreemptCount {
         // The verifier looks for the variable there, and takes the load for a plain one if it is not.
         let listed = btf.get(per_cpu?).ok()?.section_vars().any(|v| v.var == count.var);
         let helper = THIS_CPU_PTR.iter().any(|name| btf.enum_has("bpf_func_id", name).is_some());
-        (listed && helper).then_some(count)
+        (listed && helper && count.is_readable()).then_some(count)
+    }
+
+    /// Whether the kernel takes a program that reads it: the address comes from kallsyms, which has no variables
+    /// without CONFIG_KALLSYMS_ALL, whatever BTF lists.
+    fn is_readable(self) -> bool {
+        let mut program = Program::new("preempt_count", "context");
+        program.main(|f| {
+            f.line("preempt count", 1, 1);
+            let var = f.btf_var(self.var.0);
+            let here = f.call(Helper::THIS_CPU_PTR, &[Arg::Reg(var)]);
+            let count = f.load(Size::W, here, self.offset as i32);
+            f.ret(count);
+        });
+        let Ok(code) = program.assemble(&asm::Options::default()) else { return false };
+        let Ok(insns) = code.relocate(|_| -1) else { return false };
+        match bpf::Program::load(&Load::new("preempt_count", ProgType::RawTracepoint, &insns)) {
+            Ok(_) => true,
+            Err(error) => {
+                log::debug!("the preempt count cannot be read: {error}");
+                false
+            }
+        }
     }
 }
 

@@ -83,9 +83,7 @@ impl Plan {
         let mut probes = Vec::with_capacity(targets.len());
         let preempt_count = PreemptCount::of(&kernel.btf);
         if preempt_count.is_none() {
-            log::debug!(
-                "the kernel's BTF does not tell where its preempt count is: interrupts are not marked"
-            );
+            log::debug!("this kernel does not tell where its preempt count is: interrupts are not marked");
         }
         let captures = Captures {
             string_size: request.string_size,

@@ -550,7 +550,7 @@ mod tests {
         let mut request = Request {
             targets: vec![TargetSpec { kind: TargetKind::Function, pattern }],
             mode: Mode::Exit,
-            filter: Filter { tgids: vec![1, 2, 3], not_tgid: Some(4), followed: true },
+            filter: Filter { tgids: vec![1, 2, 3], not_tgid: Some(4), followed: true, ..Filter::default() },
             stack: false,
             string_size: 64,
             ring_size: 1 << 16,
