@@ -551,6 +551,7 @@ mod tests {
             targets: vec![TargetSpec { kind: TargetKind::Function, pattern }],
             mode: Mode::Exit,
             filter: Filter { tgids: vec![1, 2, 3], not_tgid: Some(4), followed: true, ..Filter::default() },
+            force: false,
             stack: false,
             string_size: 64,
             ring_size: 1 << 16,
