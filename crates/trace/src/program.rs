@@ -535,6 +535,7 @@ fn note_of(f: &mut Func<'_>, note: &NoteField, arg: &Argument, record: Reg) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::request::Scope;
     use crate::{Kernel, Mode, Pattern, Request, TargetKind, TargetSpec};
 
     /// Stack of a BPF program (`MAX_BPF_STACK`).
@@ -548,7 +549,7 @@ mod tests {
         };
         let pattern = Pattern::new("vfs_read").expect("pattern");
         let mut request = Request {
-            targets: vec![TargetSpec { kind: TargetKind::Function, pattern }],
+            targets: vec![TargetSpec { kind: TargetKind::Function, pattern, scope: Scope::default() }],
             mode: Mode::Exit,
             filter: Filter { tgids: vec![1, 2, 3], not_tgid: Some(4), followed: true, ..Filter::default() },
             force: false,

@@ -109,8 +109,15 @@ fn globs_cover_modules_when_asked_to() {
 fn a_modules_types_read_right() {
     let (_folder, kernel) = kernel();
     let targets = vec![spec("beta:beta_open", false)];
-    let request =
-        Request { targets, mode: Mode::Exit, filter: Filter::default(), string_size: 64, ring_size: 1 << 16 };
+    let request = Request {
+        targets,
+        mode: Mode::Exit,
+        filter: Filter::default(),
+        force: false,
+        stack: false,
+        string_size: 64,
+        ring_size: 1 << 16,
+    };
     let plan = Plan::new(&kernel, &request).unwrap();
     let probe = &plan.probes[0];
     assert_eq!((probe.method, probe.target.module.as_deref()), (Method::Fexit, Some("beta")));
@@ -182,6 +189,8 @@ fn no_odd_function_ends_a_listing_or_a_glob() {
         targets: vec![spec("*", true)],
         mode: Mode::Exit,
         filter: Filter::default(),
+        force: false,
+        stack: false,
         string_size: 64,
         ring_size: 1 << 16,
     };
