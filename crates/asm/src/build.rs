@@ -390,6 +390,14 @@ impl Func<'_> {
         dst
     }
 
+    /// The address of a variable of the kernel, by the id of its `BTF_KIND_VAR` in vmlinux's BTF
+    /// (`BPF_PSEUDO_BTF_ID`, Linux 5.10 and later). That of a per-CPU variable is for [`Helper::THIS_CPU_PTR`].
+    pub fn btf_var(&mut self, btf_id: u32) -> Reg {
+        let dst = self.fresh();
+        self.op(Op::Addr { dst, addr: Addr::BtfVar(btf_id) });
+        dst
+    }
+
     /// Calls a helper and gives its result.
     pub fn call(&mut self, helper: Helper, args: &[Arg]) -> Reg {
         self.call_any(Callee::Helper(helper), args)

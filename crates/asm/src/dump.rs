@@ -134,6 +134,7 @@ impl Display for Op {
                 Addr::Map(m) => Arg::Map(m).fmt(f),
                 Addr::MapValue(m, off) => Arg::MapValue(m, off).fmt(f),
                 Addr::Sub(s) => Arg::Sub(s).fmt(f),
+                Addr::BtfVar(id) => write!(f, "&var#{id}"),
             },
             Op::Call { callee, args, .. } => {
                 match callee {
@@ -215,6 +216,7 @@ impl Code {
                 None if insn.src == e::PSEUDO_FUNC => {
                     writeln!(out, "r{} = subprog[{:+}]", insn.dst, insn.imm)
                 }
+                None if insn.src == e::PSEUDO_BTF_ID => writeln!(out, "r{} = &var#{}", insn.dst, insn.imm),
                 None => {
                     let high = self.insns.get(i + 1).map_or(0, |second| second.imm);
                     let v = u64::from(high.cast_unsigned()) << 32 | u64::from(insn.imm.cast_unsigned());

@@ -155,6 +155,7 @@ impl Emit<'_> {
                 self.out.subs.push((at, sub));
                 self.wide(dst, PSEUDO_FUNC, 0, 0);
             }
+            Addr::BtfVar(id) => self.wide(dst, PSEUDO_BTF_ID, id.cast_signed(), 0),
         }
     }
 

@@ -71,6 +71,7 @@ pub(crate) const LD_IMM64: u8 = LD | 0x18;
 
 pub(crate) const PSEUDO_MAP_FD: u8 = 1;
 pub(crate) const PSEUDO_MAP_VALUE: u8 = 2;
+pub(crate) const PSEUDO_BTF_ID: u8 = 3;
 pub(crate) const PSEUDO_FUNC: u8 = 4;
 pub(crate) const PSEUDO_CALL: u8 = 1;
 pub(crate) const PSEUDO_KFUNC_CALL: u8 = 2;

@@ -89,6 +89,9 @@ impl std::fmt::Debug for Machine<'_> {
 const MAX_STEPS: u64 = 10_000_000;
 /// What the address of a subprogram looks like in a register.
 const SUB: u64 = 0xfc00_0000_0000_0000;
+
+/// Addresses of kernel variables, their BTF id below; a machine's helper may know what they stand for.
+const BTF_VAR: u64 = 0xfb00_0000_0000_0000;
 const EFAULT: i64 = 14;
 const ENOENT: i64 = 2;
 const E2BIG: i64 = 7;
@@ -252,6 +255,7 @@ impl<'r> Run<'r, '_> {
                     Addr::Map(map) => Memory::map_handle(map),
                     Addr::MapValue(map, off) => self.map_value(map, off)?,
                     Addr::Sub(sub) => SUB | u64::from(sub.0),
+                    Addr::BtfVar(id) => BTF_VAR | u64::from(id),
                 };
                 act.set(dst, v);
             }

@@ -297,6 +297,8 @@ pub(crate) enum Addr {
     Map(MapId),
     MapValue(MapId, u32),
     Sub(SubId),
+    /// A variable of the kernel by its id in the kernel's BTF.
+    BtfVar(u32),
 }
 
 /// Who is called.

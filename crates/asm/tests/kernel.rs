@@ -188,3 +188,42 @@ fn a_refusal_names_the_users_text() {
     let position = code.position(at).unwrap();
     assert_eq!((position.text, position.line, position.col), ("name->len", 2, 20), "{log}");
 }
+
+/// Per-CPU variables of the kernel: here the count of preemptions.
+#[test]
+fn variables_of_the_kernel() {
+    let program = |id: u32| {
+        let mut program = Program::new("variable", "test");
+        program.main(|f| {
+            f.line("__preempt_count", 1, 1);
+            let var = f.btf_var(id);
+            let here = f.call(Helper::THIS_CPU_PTR, &[var.into()]);
+            let value = f.load(Size::W, here, 0);
+            let bits = f.alu(Alu::Rsh, Width::W32, value, 8);
+            f.ret(bits);
+        });
+        program
+    };
+    let code = program(77).assemble(&Options::default()).unwrap();
+    assert!(code.dump().contains("r1 = &var#77"), "{}", code.dump());
+    assert_eq!((code.insns[0].src, code.insns[0].imm, code.insns[1].imm), (3, 77, 0));
+    skip_unless_loadable!();
+    let kernel = match btf::Btf::open(Path::new("/sys/kernel/btf/vmlinux")) {
+        Ok(kernel) => kernel,
+        Err(e) => return println!("SKIP: no kernel BTF: {e}"),
+    };
+    let Some(var) = kernel.find(btf::Kind::Var, "__preempt_count") else {
+        return println!("SKIP: this kernel's BTF has no variable __preempt_count");
+    };
+    let code = program(var.0).assemble(&Options::default()).unwrap();
+    let loaded = match common::load("variable", &code, &[]) {
+        Ok(loaded) => loaded,
+        Err(e) if e.log().is_some_and(|log| log.contains("failed to find the address")) => {
+            return println!("SKIP: this kernel's kallsyms has no variables (CONFIG_KALLSYMS_ALL)");
+        }
+        Err(e) => panic!("{e:?}\n{}", code.dump()),
+    };
+    // A test run is a task's: no bit of an interrupt (0xffff00 of the count) is set.
+    let retval = loaded.test_run(&bpf::TestRun::default()).unwrap().retval;
+    assert_eq!(retval & 0xffff, 0, "{retval:#x}");
+}

@@ -51,6 +51,10 @@ pub struct Args {
     #[arg(short, long, value_enum, default_value_t = ModeArg::Exit, value_name = "MODE")]
     pub mode: ModeArg,
 
+    /// Show the kernel stack of each event; with -v addresses, and our own frames, too
+    #[arg(long)]
+    pub output_stack: bool,
+
     /// Only this process (repeatable)
     #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..=i64::from(i32::MAX)))]
     pub filter_pid: Vec<u32>,
@@ -253,6 +257,7 @@ impl Args {
             mode,
             filter,
             force: self.force,
+            stack: self.output_stack,
             string_size: STRING_SIZE,
             ring_size: self.buffer_size,
         })

@@ -18,8 +18,10 @@ const TTY_BUF: usize = 256;
 
 /// Collected lines and their destination.
 pub struct Output {
-    /// Append here.
+    /// Append here, and say where an event ends: [`Output::end_event`].
     pub buffer: Vec<u8>,
+    /// Where in the buffer events end.
+    ends: Vec<usize>,
     to: File,
     /// Opened by name; a redirected stdout is the shell's to truncate.
     to_file: bool,
@@ -62,7 +64,14 @@ impl Output {
         } else {
             to.is_terminal().then_some(TTY_BUF)
         };
-        Ok(Output { buffer: Vec::with_capacity(2 * FLUSH_AT), to, to_file: file.is_some(), chunk, name })
+        Ok(Output {
+            buffer: Vec::with_capacity(2 * FLUSH_AT),
+            ends: Vec::new(),
+            to,
+            to_file: file.is_some(),
+            chunk,
+            name,
+        })
     }
 
     /// The trace begins: what was in FILE goes.
@@ -71,6 +80,11 @@ impl Output {
             self.to.set_len(0).with_context(|| self.name.clone())?;
         }
         Ok(())
+    }
+
+    /// The event that was appended is whole: with a stack it has several lines.
+    pub fn end_event(&mut self) {
+        self.ends.push(self.buffer.len());
     }
 
     /// Writes out if there is much; see [`Output::flush`].
@@ -105,13 +119,20 @@ impl Output {
             }
         }
         self.buffer.drain(..written);
+        if self.buffer.is_empty() {
+            self.ends.clear();
+        } else {
+            self.ends.retain(|end| *end > written);
+            self.ends.iter_mut().for_each(|end| *end -= written);
+        }
         flow.with_context(|| format!("write to {}", self.name))
     }
 
     /// Events collected and not written, a partly written one included; they are given up.
     pub fn abandon(&mut self) -> u64 {
-        let lines = self.buffer.iter().filter(|b| **b == b'\n').count();
+        let events = self.ends.len();
+        self.ends.clear();
         self.buffer.clear();
-        lines as u64
+        events as u64
     }
 }

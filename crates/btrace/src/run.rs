@@ -5,7 +5,7 @@ use crate::clock::Clock;
 use crate::logging::say;
 use crate::namesakes::Namesakes;
 use crate::output::{Flow, Output};
-use crate::render::Renderer;
+use crate::render::{Renderer, Stacks};
 use bpf::{Held, Signals};
 use std::ops::ControlFlow;
 use std::os::fd::AsFd;
@@ -84,7 +84,8 @@ impl Running {
             n => format!("{n} targets"),
         };
         say(format_args!("{} btrace is running.. ({targets})", clock.now()));
-        let renderer = Renderer::new(args.json, &plan.probes, clock);
+        let stacks = args.output_stack.then(|| Stacks::new(args.verbose > 0));
+        let renderer = Renderer::new(args.json, &plan.probes, clock, stacks);
         let namesakes = Namesakes::of(&plan.probes);
         if let Some(command) = &command {
             command.release()?;
@@ -157,6 +158,7 @@ impl Running {
         let mut batch = 0;
         let got = session.drain(|event| {
             renderer.event(event, &mut output.buffer);
+            output.end_event();
             *printed += 1;
             batch += 1;
             if limit.is_some_and(|limit| *printed >= limit) {

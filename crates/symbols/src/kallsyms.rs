@@ -82,23 +82,42 @@ pub fn find_in(path: &Path, name: &str) -> Result<Vec<Symbol>, Error> {
     }
 }
 
-/// All code symbols, sorted by address.
+/// All code symbols, sorted by address: 16 bytes for each, and all names in one text.
 #[derive(Debug)]
 pub struct Table {
-    symbols: Vec<Symbol>,
+    /// Sorted; several names of one address are one, the first in the file.
+    entries: Vec<Entry>,
+    names: String,
+    /// Module names; the first, empty, is the kernel's own.
+    modules: Vec<String>,
+}
+
+/// What begins at an address: a name in the text, or nothing that has one.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    address: u64,
+    name: u32,
+    len: u16,
+    module: u16,
 }
 
 /// An address as a person reads it: `name+0xoffset [module]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resolved<'a> {
     /// The symbol that covers the address.
-    pub symbol: &'a Symbol,
+    pub name: &'a str,
     /// Bytes from its start.
     pub offset: u64,
+    /// Its module, `bpf` for BPF programs and trampolines; `None` for the kernel itself.
+    pub module: Option<&'a str>,
 }
 
-/// The last symbol has no successor to end it; code beyond this distance is not its own.
-const LAST_SYMBOL_SPAN: u64 = 1 << 20;
+/// kallsyms tells no sizes: a symbol ends where the next begins. Before a gap between text and modules, or between
+/// modules, there is none; no function is as large as this.
+const LARGEST_SYMBOL: u64 = 1 << 20;
+
+/// Symbols of the linker that end a section of code: what follows is no code of the kernel's own.
+const ENDS: [&[u8]; 2] = [b"_etext", b"_einittext"];
 
 impl Table {
     /// Reads the running kernel's.
@@ -108,30 +127,107 @@ impl Table {
 
     /// Reads a file of that format.
     pub fn load_from(path: &Path) -> Result<Table, Error> {
-        let mut symbols = Vec::new();
+        let io_error = |source| Error::Io { path: path.into(), source };
+        let mut reader = open(path)?;
+        // Room for the largest kernels: pages that are not touched cost nothing, and growing would copy.
+        let mut table = Table {
+            entries: Vec::with_capacity(1 << 18),
+            names: String::with_capacity(8 << 20),
+            modules: vec![String::new()],
+        };
+        let mut line = Vec::with_capacity(256);
         let mut lines = 0usize;
-        for line in open(path)?.lines() {
-            let line = line.map_err(|source| Error::Io { path: path.into(), source })?;
+        loop {
+            line.clear();
+            if reader.read_until(b'\n', &mut line).map_err(io_error)? == 0 {
+                break;
+            }
             lines += 1;
-            symbols.extend(Symbol::parse(&line).filter(|s| s.is_text() && s.address != 0));
+            table.line(&line);
         }
-        if symbols.is_empty() && lines > 0 {
+        if table.is_empty() && lines > 0 {
             return Err(Error::Hidden { path: path.into() });
         }
-        symbols.sort_by_key(|s| s.address);
-        Ok(Table { symbols })
+        // In place, and of several names for one address the first in the file first: it is the one that the compiler
+        // gave. Names lie in the order of the file.
+        table.entries.sort_unstable_by_key(|e| (e.address, e.name));
+        table.entries.dedup_by_key(|e| e.address);
+        table.entries.shrink_to_fit();
+        table.names.shrink_to_fit();
+        Ok(table)
     }
 
-    /// The symbol that covers `address`; `None` before the first and well beyond the last.
-    pub fn resolve(&self, address: u64) -> Option<Resolved<'_>> {
-        let after = self.symbols.partition_point(|s| s.address <= address);
-        let last = self.symbols.get(after.checked_sub(1)?)?;
-        // Of several names for one address, the first in the file is the one the compiler gave.
-        let first = self.symbols.partition_point(|s| s.address < last.address);
-        let symbol = self.symbols.get(first)?;
-        let offset = address - symbol.address;
-        (after < self.symbols.len() || offset < LAST_SYMBOL_SPAN).then_some(Resolved { symbol, offset })
+    /// Takes a line, if it names code and tells where.
+    fn line(&mut self, line: &[u8]) {
+        let mut fields = line.split(u8::is_ascii_whitespace).filter(|f| !f.is_empty());
+        let (Some(address), Some(kind), Some(name)) =
+            (fields.next().and_then(hex), fields.next(), fields.next())
+        else {
+            return;
+        };
+        let end = ENDS.contains(&name);
+        let code = matches!(kind, b"t" | b"T" | b"w" | b"W");
+        if address == 0 || !(code || end) || name.starts_with(b"$") {
+            return;
+        }
+        // Padding before a function, not the function: nothing returns there.
+        let nameless = end || name.starts_with(b"__pfx_");
+        let Ok(name) = std::str::from_utf8(if nameless { b"" } else { name }) else { return };
+        let module = fields.next().map_or("", |m| {
+            std::str::from_utf8(m).unwrap_or("?").trim_start_matches('[').trim_end_matches(']')
+        });
+        let module = self.module(module);
+        let (Ok(at), Ok(len)) = (u32::try_from(self.names.len()), u16::try_from(name.len())) else { return };
+        self.entries.push(Entry { address, name: at, len, module });
+        self.names.push_str(name);
     }
+
+    fn module(&mut self, name: &str) -> u16 {
+        // The symbols of a module stand together.
+        let at = self.modules.iter().rposition(|m| m == name).unwrap_or_else(|| {
+            self.modules.push(name.into());
+            self.modules.len() - 1
+        });
+        at.try_into().unwrap_or(u16::MAX)
+    }
+
+    /// The symbol that covers `address`; `None` before the first, and in the gaps after the kernel's and each module's
+    /// code.
+    pub fn resolve(&self, address: u64) -> Option<Resolved<'_>> {
+        let at = self.entries.partition_point(|e| e.address <= address).checked_sub(1)?;
+        let entry = self.entries.get(at)?;
+        let offset = address - entry.address;
+        if entry.len == 0 || offset >= LARGEST_SYMBOL {
+            return None;
+        }
+        let name = entry.name as usize;
+        let name = self.names.get(name..name + usize::from(entry.len))?;
+        let module =
+            self.modules.get(usize::from(entry.module)).map(String::as_str).filter(|m| !m.is_empty());
+        Some(Resolved { name, offset, module })
+    }
+
+    /// Symbols that it holds.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether it holds none.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Bytes of memory that it takes.
+    pub fn memory(&self) -> usize {
+        self.entries.capacity() * size_of::<Entry>() + self.names.capacity()
+    }
+}
+
+fn hex(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() || digits.len() > 16 {
+        return None;
+    }
+    digits.iter().try_fold(0u64, |n, d| Some(n << 4 | u64::from((*d as char).to_digit(16)?)))
 }
 
 #[cfg(test)]
@@ -146,20 +242,46 @@ mod tests {
     }
 
     const SAMPLE: &str = "ffffffff81000000 T _text\nffffffff81000100 t foo.isra.0\nffffffff81000200 T bar\n\
-        ffffffff81000200 T bar_alias\nffffffff81000280 D data\nffffffff81000290 t $x\nffffffffc0000000 t s_next\t[nf_tables]\n";
+        ffffffff81000200 T bar_alias\nffffffff81000280 D data\nffffffff81000290 t $x\nffffffff81001000 D _etext\n\
+        ffffffffc0200000 t bpf_prog_6deef7357e7b4530_en_bar\t[bpf]\nffffffffc0000000 t s_next\t[nf_tables]\n";
 
     #[test]
     fn resolves_within_bounds_only() {
         let f = file(SAMPLE);
         let table = Table::load_from(f.path()).expect("load");
         assert_eq!(table.resolve(0xffffffff80ffffff), None);
-        let at = |a| table.resolve(a).map(|r| (r.symbol.name.as_str(), r.offset));
+        let at = |a| table.resolve(a).map(|r| (r.name, r.offset));
         assert_eq!(at(0xffffffff81000000), Some(("_text", 0)));
         assert_eq!(at(0xffffffff81000150), Some(("foo.isra.0", 0x50)));
         assert_eq!(at(0xffffffff81000201), Some(("bar", 1)));
         assert_eq!(at(0xffffffff81000291), Some(("bar", 0x91)), "neither data nor mapping symbols name code");
+        assert_eq!(at(0xffffffff81000fff), Some(("bar", 0xdff)));
+        assert_eq!(at(0xffffffff81001000), None, "the end of the kernel's code is no function");
+        assert_eq!(at(0xffffffff81001234), None, "nor is what follows it");
         assert_eq!(at(0xffffffffc0000010), Some(("s_next", 0x10)));
+        assert_eq!(table.resolve(0xffffffffc0000010).and_then(|r| r.module), Some("nf_tables"));
+        assert_eq!(table.resolve(0xffffffff81000201).and_then(|r| r.module), None);
+        assert_eq!(
+            at(0xffffffffc0100000),
+            None,
+            "a module's last function does not reach to the next module"
+        );
+        assert_eq!(at(0xffffffffc0200001), Some(("bpf_prog_6deef7357e7b4530_en_bar", 1)));
         assert_eq!(at(0xffffffffd0000000), None, "far beyond the last symbol");
+    }
+
+    #[test]
+    fn a_large_kernel_fits_in_little_memory() {
+        let mut text = String::new();
+        for n in 0..100_000u64 {
+            text += &format!("{:016x} t some_function_of_a_kernel_{n}\n", 0xffffffff81000000 + n * 96);
+        }
+        let f = file(&text);
+        let table = Table::load_from(f.path()).expect("load");
+        assert_eq!(table.len(), 100_000);
+        assert!(table.memory() < 6 << 20, "{} bytes", table.memory());
+        let last = table.resolve(0xffffffff81000000 + 99_999 * 96 + 7).expect("the last");
+        assert_eq!((last.name, last.offset), ("some_function_of_a_kernel_99999", 7));
     }
 
     #[test]
@@ -181,6 +303,6 @@ mod tests {
     #[test]
     fn rubbish_is_skipped() {
         let f = file("\n\nxyz\nffffffff81000000\nffffffff81000000 T\nffffffff81000000 T ok\n");
-        assert_eq!(Table::load_from(f.path()).expect("load").symbols.len(), 1);
+        assert_eq!(Table::load_from(f.path()).expect("load").len(), 1);
     }
 }

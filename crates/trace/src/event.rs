@@ -1,5 +1,6 @@
 //! Events: a record's bytes seen through its probe's layout, nothing copied.
 
+use crate::context::Context;
 use crate::layout::{Argument, NOT_READ, NoteField, NoteKind, StringField, header};
 use crate::plan::Probe;
 use btf::Shape;
@@ -55,9 +56,38 @@ pub enum Note<'a> {
     Fault(i32),
 }
 
+/// A kernel stack.
+#[derive(Clone, Copy, Debug)]
+pub enum Stack<'a> {
+    /// Its addresses, innermost first: return addresses, our own program's among them.
+    Frames(Frames<'a>),
+    /// It could not be taken: this (negative) error.
+    Fault(i32),
+}
+
+/// Addresses of a stack.
+#[derive(Clone, Copy, Debug)]
+pub struct Frames<'a> {
+    bytes: &'a [u8],
+}
+
+impl Iterator for Frames<'_> {
+    type Item = u64;
+
+    fn next(&mut self) -> Option<u64> {
+        let (first, rest) = self.bytes.split_first_chunk()?;
+        self.bytes = rest;
+        Some(u64::from_ne_bytes(*first))
+    }
+}
+
 fn bytes(record: &[u8], at: u32, len: u32) -> Option<&[u8]> {
     let at = at as usize;
     record.get(at..at.checked_add(len as usize)?)
+}
+
+fn u16_at(record: &[u8], at: u32) -> u16 {
+    bytes(record, at, 2).and_then(|b| b.try_into().ok()).map_or(0, u16::from_ne_bytes)
 }
 
 fn u32_at(record: &[u8], at: u32) -> u32 {
@@ -89,7 +119,17 @@ impl<'a> Event<'a> {
 
     /// CPU it happened on.
     pub fn cpu(&self) -> u32 {
-        u32_at(self.record, header::CPU)
+        u16_at(self.record, header::CPU).into()
+    }
+
+    /// What was running: a task, or something that interrupted it. `None` where this kernel does not tell.
+    pub fn context(&self) -> Option<Context> {
+        self.probe.layout.context.then(|| Context::of(u16_at(self.record, header::CONTEXT)))
+    }
+
+    /// The kernel stack; `None` if none was asked for.
+    pub fn stack(&self) -> Option<Stack<'a>> {
+        self.probe.layout.stack.map(|at| stack(self.record, at))
     }
 
     /// Thread id.
@@ -159,6 +199,13 @@ fn text(record: &[u8], field: StringField) -> Text<'_> {
     Text::Read { bytes: until_nul(bytes(record, field.offset + 4, shown).unwrap_or_default()), cut }
 }
 
+fn stack(record: &[u8], at: u32) -> Stack<'_> {
+    let length = u64_at(record, at) as i64;
+    let Ok(length) = u32::try_from(length) else { return Stack::Fault(length as i32) };
+    // Only what the kernel says that it wrote: the room beyond is as some earlier record left it.
+    Stack::Frames(Frames { bytes: bytes(record, at + 8, length).unwrap_or_default() })
+}
+
 fn note_of<'a>(record: &'a [u8], note: &'a NoteField) -> Note<'a> {
     match &note.kind {
         NoteKind::Text(field) => Note::Text(text(record, *field)),
@@ -169,5 +216,41 @@ fn note_of<'a>(record: &'a [u8], note: &'a NoteField) -> Note<'a> {
             }
             Note::Value { shape, bytes: bytes(record, offset + 8, *size).unwrap_or_default() }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(length: i64, words: &[u64]) -> Vec<u8> {
+        let header = [u64::MAX, length as u64];
+        header.iter().chain(words).flat_map(|w| w.to_ne_bytes()).collect()
+    }
+
+    fn frames(record: &[u8]) -> Vec<u64> {
+        match stack(record, 8) {
+            Stack::Frames(frames) => frames.collect(),
+            Stack::Fault(error) => panic!("error {error}"),
+        }
+    }
+
+    #[test]
+    fn a_stack_is_what_was_written_and_nothing_left_over() {
+        assert_eq!(frames(&record(24, &[1, 2, 3, 0xdead, 0xbeef])), [1, 2, 3]);
+        assert_eq!(frames(&record(0, &[0xdead])), []);
+        let most: Vec<u64> = (1..=127).collect();
+        assert_eq!(frames(&record(1016, &most)), most);
+    }
+
+    #[test]
+    fn an_error_is_no_stack() {
+        assert!(matches!(stack(&record(-14, &[1, 2, 3]), 8), Stack::Fault(-14)));
+    }
+
+    #[test]
+    fn a_length_beyond_the_record_gives_nothing() {
+        assert_eq!(frames(&record(1016, &[1, 2, 3])), []);
+        assert_eq!(frames(&[0; 8]), []);
     }
 }

@@ -3,13 +3,16 @@
 //! ```text
 //!  0  u64     kernel time, ns (bpf_ktime_get_ns: CLOCK_MONOTONIC)
 //!  8  u32     probe, an index into the plan
-//! 12  u32     CPU
+//! 12  u16     CPU
+//! 14  u16     bits 8 to 23 of the preempt count: what was interrupted, see [`crate::Context`]; 0 if not captured
 //! 16  u32     tid (the kernel's pid)
 //! 20  u32     tgid (what user space calls the process id)
 //! 24  char[16] comm
 //! 40  u64     at exits only: kernel time at entry, ns; 0 when the entry was not seen
 //!  …  u64[]   arguments by register slot, then the return value's slots
 //!  …          texts and notes, each at a multiple of 8
+//!  …  i64     if a stack is captured: its bytes, or a negative error
+//!  …  u64[]   its frames, innermost first: room for one of [`stack::ROOMS`], the rest is not ours to read
 //! ```
 //! The record's length is the ring buffer's to know.
 
@@ -25,11 +28,27 @@ pub(crate) mod header {
     pub const TIME: u32 = 0;
     pub const PROBE: u32 = 8;
     pub const CPU: u32 = 12;
+    pub const CONTEXT: u32 = 14;
     pub const TID: u32 = 16;
     pub const TGID: u32 = 20;
     pub const COMM: u32 = 24;
     pub const COMM_SIZE: u32 = 16;
     pub const END: u32 = 40;
+}
+
+/// Kernel stacks in the record.
+///
+/// A record's size must be a constant where it is reserved, and most stacks are far shorter than the longest: so the
+/// stack is taken first, into the program's own stack, and the smallest room that holds it is reserved.
+pub(crate) mod stack {
+    /// Frames that a record has room for, by size class.
+    pub const ROOMS: [u32; 3] = [20, 44, MOST];
+    /// Most frames of any stack (`PERF_MAX_STACK_DEPTH`).
+    pub const MOST: u32 = 127;
+    /// Frames taken at first; if they are that many, there may be more. 352 bytes of the 512 that a program has.
+    pub const FIRST: u32 = ROOMS[1];
+    /// Bytes of a frame.
+    pub const FRAME: u32 = 8;
 }
 
 /// A text in the record: `i32` length as the kernel's string helpers return it (terminator counted; negative: the
@@ -107,8 +126,23 @@ pub struct Layout {
     pub args: Vec<Argument>,
     /// Return value, unless void or not captured.
     pub ret: Option<Argument>,
-    /// Size of the whole record in bytes, a multiple of 8.
+    /// Whether the context is captured.
+    pub context: bool,
+    /// Offset of the stack's length, the last thing in the record's constant part; its frames follow.
+    pub stack: Option<u32>,
+    /// Size of the record in bytes, without the frames of a stack: a multiple of 8.
     pub size: u32,
+}
+
+/// What every event of a plan carries beside its arguments.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Captures {
+    /// Room of a text, bytes.
+    pub string_size: u32,
+    /// The context, which not every kernel tells.
+    pub context: bool,
+    /// The kernel stack.
+    pub stack: bool,
 }
 
 /// Largest size of a value in registers.
@@ -120,9 +154,10 @@ impl Layout {
         kernel: &Kernel,
         target: &Target,
         method: Method,
-        string_size: u32,
+        captures: Captures,
     ) -> Result<Layout, Error> {
         let btf = &*kernel.types_of(target)?;
+        let Captures { string_size, context, stack } = captures;
         let mut at = header::END;
         let entry_time = (method == Method::Fexit).then(|| take(&mut at, 8));
         let mut slot = 0;
@@ -143,7 +178,8 @@ impl Layout {
             }
             arg.notes = notes(btf, ty, &mut at, string_size)?;
         }
-        Ok(Layout { entry_time, args, ret, size: at })
+        let stack = stack.then(|| take(&mut at, 8));
+        Ok(Layout { entry_time, args, ret, context, stack, size: at })
     }
 }
 

@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod attach;
+mod context;
 mod danger;
 mod error;
 mod event;
@@ -32,8 +33,9 @@ mod suggest;
 mod target;
 mod tracker;
 
+pub use context::Context;
 pub use error::Error;
-pub use event::{Event, Note, Text, Value};
+pub use event::{Event, Frames, Note, Stack, Text, Value};
 pub use filter::{Comm, Filter};
 pub use kernel::Kernel;
 pub use layout::{Argument, Layout, NoteField, NoteKind, StringField};

@@ -1,10 +1,11 @@
 //! The plan: for each target the attach method, and the layout of its events.
 
+use crate::context::PreemptCount;
 use crate::danger;
 use crate::error::Error;
 use crate::filter::Filter;
 use crate::kernel::{Kernel, TaskFields};
-use crate::layout::Layout;
+use crate::layout::{Captures, Layout};
 use crate::request::{Mode, Request, TargetKind};
 use crate::target::{self, Resolved, Target};
 use std::fmt;
@@ -67,6 +68,7 @@ pub struct Plan {
     pub(crate) filter: Filter,
     pub(crate) task: TaskFields,
     pub(crate) current_task_btf: bool,
+    pub(crate) preempt_count: Option<PreemptCount>,
     pub(crate) ring_size: u32,
 }
 
@@ -79,6 +81,15 @@ impl Plan {
         let Resolved { targets, mut refused } = target::resolve(kernel, &request.targets)?;
         let count = targets.len() + refused.len();
         let mut probes = Vec::with_capacity(targets.len());
+        let preempt_count = PreemptCount::of(&kernel.btf);
+        if preempt_count.is_none() {
+            log::debug!("this kernel does not tell where its preempt count is: interrupts are not marked");
+        }
+        let captures = Captures {
+            string_size: request.string_size,
+            context: preempt_count.is_some(),
+            stack: request.stack,
+        };
         for target in targets {
             let method = match (target.kind, request.mode) {
                 (TargetKind::Tracepoint, _) => Method::TpBtf,
@@ -100,7 +111,7 @@ impl Plan {
             };
             let laid_out = obstacle.and_then(|obstacle| match obstacle {
                 Some(reason) => Err(Error::Target { target: target.label(), reason }),
-                None => Layout::new(kernel, &target, method, request.string_size),
+                None => Layout::new(kernel, &target, method, captures),
             });
             match laid_out {
                 Ok(layout) => probes.push(Probe { target, method, layout }),
@@ -119,6 +130,7 @@ impl Plan {
             filter: request.filter.clone(),
             task: kernel.task,
             current_task_btf: kernel.current_task_btf,
+            preempt_count,
             ring_size: request.ring_size,
         })
     }

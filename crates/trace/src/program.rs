@@ -1,10 +1,12 @@
 //! The programs: instructions for exactly what a probe captures.
 //!
-//! Order, cheapest and most perishable first: whose event it is → the time → the room in the ring, of exactly the
-//! record's size → header, arguments → texts and notes → submit. A refused room bumps a per-CPU counter.
+//! Order, cheapest and most perishable first: whose event it is → the time → the stack, if wanted → the room in the
+//! ring, of exactly the record's size → header, arguments → texts and notes → submit. A refused room bumps a per-CPU
+//! counter.
 
+use crate::context;
 use crate::filter::{Comm, Filter};
-use crate::layout::{Argument, NOT_READ, NoteField, NoteKind, StringField, header};
+use crate::layout::{Argument, NOT_READ, NoteField, NoteKind, StringField, header, stack};
 use crate::plan::{Plan, Probe};
 use asm::{Alu, Arg, Cmp, Func, Helper, Operand, Program, Reg, Size, Width};
 use bpf::AttachType;
@@ -85,13 +87,14 @@ pub fn event(plan: &Plan, index: u32, probe: &Probe, access: ArgAccess) -> Progr
         if let (true, Some(ret)) = (plan.filter.errors, &probe.layout.ret) {
             only_errors(f, &mut lines, ret, access, ctx);
         }
-        lines.mark(f, "room in the ring buffer");
-        let size = i64::from(probe.layout.size);
-        let record = f.call(Helper::RINGBUF_RESERVE, &[Arg::Map(maps::RING), Arg::Imm(size), Arg::Imm(0)]);
-        f.if_(Cmp::Eq, Width::W64, record, 0, |f| {
-            count(f, counter::LOST);
-            f.ret(0);
-        });
+        let size = probe.layout.size;
+        let record = match probe.layout.stack {
+            Some(at) => with_stack(f, &mut lines, ctx, size, at),
+            None => {
+                lines.mark(f, "room in the ring buffer");
+                reserve(f, size)
+            }
+        };
         lines.mark(f, "header: time, probe, cpu, process");
         f.store(Size::DW, record, header::TIME as i32, now);
         f.store(Size::W, record, header::PROBE as i32, i64::from(index));
@@ -100,7 +103,18 @@ pub fn event(plan: &Plan, index: u32, probe: &Probe, access: ArgAccess) -> Progr
         }
         who.store(f, plan, record);
         let cpu = f.call(Helper::GET_SMP_PROCESSOR_ID, &[]);
-        f.store(Size::W, record, header::CPU as i32, cpu);
+        if let Some(count) = plan.preempt_count {
+            f.store(Size::H, record, header::CPU as i32, cpu);
+            lines.mark(f, "task, softirq, hardirq or NMI");
+            let var = f.btf_var(count.var.0);
+            let here = f.call(Helper::THIS_CPU_PTR, &[Arg::Reg(var)]);
+            let bits = f.load(Size::W, here, count.offset as i32);
+            let bits = f.alu(Alu::Rsh, Width::W32, bits, i64::from(context::SHIFT));
+            f.store(Size::H, record, header::CONTEXT as i32, bits);
+        } else {
+            // CPU numbers fit the lower half (NR_CPUS); the upper, the context, is 0.
+            f.store(Size::W, record, header::CPU as i32, cpu);
+        }
         arguments(f, &mut lines, probe, access, ctx, record);
         for arg in probe.layout.args.iter().chain(&probe.layout.ret) {
             pointees(f, &mut lines, arg, record);
@@ -110,6 +124,70 @@ pub fn event(plan: &Plan, index: u32, probe: &Probe, access: ArgAccess) -> Progr
         f.ret(0);
     });
     program
+}
+
+/// Reserves a record of that size; leaves the program, the loss counted, if the ring is full.
+fn reserve(f: &mut Func<'_>, size: u32) -> Reg {
+    let size = Arg::Imm(i64::from(size));
+    let record = f.call(Helper::RINGBUF_RESERVE, &[Arg::Map(maps::RING), size, Arg::Imm(0)]);
+    f.if_(Cmp::Eq, Width::W64, record, 0, |f| {
+        count(f, counter::LOST);
+        f.ret(0);
+    });
+    record
+}
+
+/// Takes the kernel stack and reserves a record that holds it.
+///
+/// The first frames go to this program's own stack, which no interrupt and no other task shares, as they would a
+/// per-CPU map; only a stack with more is taken again, straight into the largest record.
+fn with_stack(f: &mut Func<'_>, lines: &mut Lines, ctx: Reg, size: u32, at: u32) -> Reg {
+    const BYTES: u32 = stack::FIRST * stack::FRAME;
+    let take = |f: &mut Func<'_>, to: Arg, bytes: u32| {
+        f.call(Helper::GET_STACK, &[Arg::Reg(ctx), to, Arg::Imm(i64::from(bytes)), Arg::Imm(0)])
+    };
+    lines.mark(f, "kernel stack");
+    let frames = f.slot(BYTES, 8);
+    let length = f.var();
+    let got = take(f, Arg::SlotAddr(frames, 0), BYTES);
+    f.assign(length, got);
+    let record = f.var();
+    let to = |record| Arg::Offset(record, (at + 8) as i32);
+    let [small, middle, large] = stack::ROOMS.map(|room| room * stack::FRAME);
+    // Word by word a short stack is copied in a quarter of the instructions that a probe read takes.
+    let short = |f: &mut Func<'_>| {
+        let new = reserve(f, size + small);
+        for word in (0..small).step_by(stack::FRAME as usize) {
+            let frame = f.load_slot(Size::DW, frames, word as i32);
+            f.store(Size::DW, new, (at + 8 + word) as i32, frame);
+        }
+        f.assign(record, new);
+    };
+    let longer = |f: &mut Func<'_>, room: u32| {
+        let new = reserve(f, size + room);
+        f.call(Helper::PROBE_READ_KERNEL, &[to(new), Arg::Imm(i64::from(room)), Arg::SlotAddr(frames, 0)]);
+        f.assign(record, new);
+    };
+    lines.mark(f, "room in the ring buffer for a short stack, or an error");
+    f.if_else(Cmp::SLe, Width::W64, length, i64::from(small), short, |f| {
+        lines.mark(f, "for a longer one");
+        f.if_else(
+            Cmp::SLt,
+            Width::W64,
+            length,
+            i64::from(middle),
+            |f| longer(f, middle),
+            |f| {
+                lines.mark(f, "for the longest");
+                let new = reserve(f, size + large);
+                f.assign(record, new);
+                let got = take(f, to(new), large);
+                f.assign(length, got);
+            },
+        );
+    });
+    f.store(Size::DW, record, at as i32, length);
+    record
 }
 
 /// The program at a function's entry that keeps the time for the exit.
@@ -451,5 +529,47 @@ fn note_of(f: &mut Func<'_>, note: &NoteField, arg: &Argument, record: Reg) {
             );
             f.store(Size::DW, record, *offset as i32, status);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::Scope;
+    use crate::{Kernel, Mode, Pattern, Request, TargetKind, TargetSpec};
+
+    /// Stack of a BPF program (`MAX_BPF_STACK`).
+    const BPF_STACK: u32 = 512;
+
+    #[test]
+    fn a_stack_is_the_records_last_part_and_fits_the_programs_own() {
+        let kernel = match Kernel::running() {
+            Ok(kernel) => kernel,
+            Err(error) => return println!("SKIP: {error}"),
+        };
+        let pattern = Pattern::new("vfs_read").expect("pattern");
+        let mut request = Request {
+            targets: vec![TargetSpec { kind: TargetKind::Function, pattern, scope: Scope::default() }],
+            mode: Mode::Exit,
+            filter: Filter { tgids: vec![1, 2, 3], not_tgid: Some(4), followed: true, ..Filter::default() },
+            force: false,
+            stack: false,
+            string_size: 64,
+            ring_size: 1 << 16,
+        };
+        let plain = Plan::new(&kernel, &request).expect("plan");
+        request.stack = true;
+        let stacked = Plan::new(&kernel, &request).expect("plan");
+        let (without, with) = (&plain.probes[0].layout, &stacked.probes[0].layout);
+        assert_eq!((without.stack, with.stack), (None, Some(without.size)));
+        assert_eq!(with.size, without.size + 8);
+        assert!(with.size.is_multiple_of(8));
+        for access in [ArgAccess::Plain, ArgAccess::Copied] {
+            let code = event(&stacked, 0, &stacked.probes[0], access)
+                .assemble(&asm::Options::default())
+                .expect("assemble");
+            assert!(code.stack_used <= BPF_STACK, "{}", code.stack_used);
+        }
+        assert!(stack::ROOMS.is_sorted() && stack::FIRST * stack::FRAME < BPF_STACK);
     }
 }

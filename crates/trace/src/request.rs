@@ -81,6 +81,8 @@ pub struct Request {
     pub filter: Filter,
     /// Functions that our own programs depend on are traced too, at the risk of a hang.
     pub force: bool,
+    /// With the kernel stack of each event.
+    pub stack: bool,
     /// Most bytes read of a string, its terminator included.
     pub string_size: u32,
     /// Size of the ring buffer in bytes: a power of two times the page size.

@@ -114,6 +114,7 @@ fn a_modules_types_read_right() {
         mode: Mode::Exit,
         filter: Filter::default(),
         force: false,
+        stack: false,
         string_size: 64,
         ring_size: 1 << 16,
     };
@@ -189,6 +190,7 @@ fn no_odd_function_ends_a_listing_or_a_glob() {
         mode: Mode::Exit,
         filter: Filter::default(),
         force: false,
+        stack: false,
         string_size: 64,
         ring_size: 1 << 16,
     };

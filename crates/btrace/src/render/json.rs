@@ -1,13 +1,14 @@
 //! One JSON object a line. The fields are described in docs/json.md; they are stable.
 
-use super::{decimal, error_name, fault};
+use super::{Stacks, decimal, error_name, fault};
 use crate::clock::Clock;
-use trace::{Event, Note, Probe, Text, Value};
+use trace::{Event, Note, Probe, Stack, Text, Value};
 
 /// Renders events as JSON lines.
 pub struct Json {
     probes: Vec<Fixed>,
     clock: Clock,
+    stacks: Option<Stacks>,
 }
 
 /// What every event of a probe has in common.
@@ -32,7 +33,7 @@ fn quoted(bytes: &[u8], out: &mut Vec<u8>) {
 
 impl Json {
     /// Prepares for the events of these probes.
-    pub fn new(probes: &[Probe], clock: Clock) -> Json {
+    pub fn new(probes: &[Probe], clock: Clock, stacks: Option<Stacks>) -> Json {
         let fixed = |probe: &Probe| {
             let args = probe.layout.args.iter().enumerate().map(|(index, arg)| {
                 let comma = if index > 0 { "," } else { "" };
@@ -49,7 +50,7 @@ impl Json {
                 retval: retval.into_bytes(),
             }
         };
-        Json { probes: probes.iter().map(fixed).collect(), clock }
+        Json { probes: probes.iter().map(fixed).collect(), clock, stacks }
     }
 
     /// Appends one event, newline included.
@@ -61,6 +62,11 @@ impl Json {
         decimal(event.time_ns(), out);
         out.extend_from_slice(b",\"cpu\":");
         decimal(event.cpu(), out);
+        if let Some(context) = event.context() {
+            out.extend_from_slice(b",\"context\":\"");
+            out.extend_from_slice(context.name().as_bytes());
+            out.push(b'"');
+        }
         out.extend_from_slice(b",\"pid\":");
         decimal(event.tgid(), out);
         out.extend_from_slice(b",\"tid\":");
@@ -89,6 +95,13 @@ impl Json {
                 out.extend_from_slice(b",\"error\":\"");
                 out.extend_from_slice(name.as_bytes());
                 out.extend_from_slice(b"\"}");
+            }
+        }
+        if let (Some(stacks), Some(stack)) = (&self.stacks, event.stack()) {
+            out.extend_from_slice(b",\"stack\":");
+            match stack {
+                Stack::Frames(frames) => stacks.json(frames, out),
+                Stack::Fault(error) => error_value(error, out),
             }
         }
         out.extend_from_slice(b"}\n");

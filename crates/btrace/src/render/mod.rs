@@ -3,9 +3,11 @@
 //! What is the same in every event of a probe is put together once; an event copies it and fills in the values.
 
 mod json;
+mod stack;
 mod text;
 
 pub use json::Json;
+pub use stack::Stacks;
 pub use text::TextLines;
 
 use std::borrow::Cow;
@@ -21,11 +23,11 @@ pub enum Renderer {
 
 impl Renderer {
     /// Prepares for the events of these probes.
-    pub fn new(json: bool, probes: &[Probe], clock: crate::clock::Clock) -> Renderer {
+    pub fn new(json: bool, probes: &[Probe], clock: crate::clock::Clock, stacks: Option<Stacks>) -> Renderer {
         if json {
-            Renderer::Json(Json::new(probes, clock))
+            Renderer::Json(Json::new(probes, clock, stacks))
         } else {
-            Renderer::Text(TextLines::new(probes, clock))
+            Renderer::Text(TextLines::new(probes, clock, stacks))
         }
     }
 
@@ -41,6 +43,14 @@ impl Renderer {
 /// An integer in decimal.
 fn decimal(n: impl itoa::Integer, out: &mut Vec<u8>) {
     out.extend_from_slice(itoa::Buffer::new().format(n).as_bytes());
+}
+
+/// An integer in hexadecimal, with 0x.
+fn hexadecimal(n: u64, out: &mut Vec<u8>) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let digits = (u64::BITS - n.leading_zeros()).div_ceil(4).max(1);
+    out.extend_from_slice(b"0x");
+    out.extend((0..digits).rev().map(|at| DIGITS[(n >> (4 * at) & 15) as usize]));
 }
 
 /// The name of the error that a function returned: as a negative signed integer, or in a pointer (`IS_ERR_VALUE`).

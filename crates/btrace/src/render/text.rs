@@ -1,13 +1,15 @@
-//! `name args=((type)name=value, …) retval=(type)value cpu=N process=(tgid:comm) duration=… time=…`
+//! `name args=((type)name=value, …) retval=(type)value cpu=N process=(tgid:comm) duration=… time=…`, after `cpu` the
+//! context if it is no task; then, if asked for, the stack: `Func stack:` and a line for each frame.
 
-use super::{decimal, error_name, fault};
+use super::{Stacks, decimal, error_name, fault};
 use crate::clock::{self, Clock};
-use trace::{Event, Note, Probe, Text, Value};
+use trace::{Context, Event, Note, Probe, Text, Value};
 
 /// Renders events as lines for people.
 pub struct TextLines {
     probes: Vec<Fixed>,
     clock: Clock,
+    stacks: Option<Stacks>,
 }
 
 /// What every event of a probe has in common.
@@ -19,7 +21,7 @@ struct Fixed {
 
 impl TextLines {
     /// Prepares for the events of these probes.
-    pub fn new(probes: &[Probe], clock: Clock) -> TextLines {
+    pub fn new(probes: &[Probe], clock: Clock, stacks: Option<Stacks>) -> TextLines {
         let fixed = |probe: &Probe| {
             let args = probe.layout.args.iter().enumerate().map(|(index, arg)| {
                 let comma = if index > 0 { ", " } else { "" };
@@ -33,7 +35,7 @@ impl TextLines {
                 retval: retval.into_bytes(),
             }
         };
-        TextLines { probes: probes.iter().map(fixed).collect(), clock }
+        TextLines { probes: probes.iter().map(fixed).collect(), clock, stacks }
     }
 
     /// Appends one event, newline included.
@@ -55,6 +57,10 @@ impl TextLines {
         }
         out.extend_from_slice(b" cpu=");
         decimal(event.cpu(), out);
+        if let Some(context) = event.context().filter(|c| *c != Context::Task) {
+            out.extend_from_slice(b" context=");
+            out.extend_from_slice(context.name().as_bytes());
+        }
         out.extend_from_slice(b" process=(");
         decimal(event.tgid(), out);
         out.push(b':');
@@ -74,6 +80,9 @@ impl TextLines {
         out.extend_from_slice(b" time=");
         self.clock.local(event.time_ns(), out);
         out.push(b'\n');
+        if let (Some(stacks), Some(stack)) = (&self.stacks, event.stack()) {
+            stacks.text(stack, out);
+        }
     }
 }
 
