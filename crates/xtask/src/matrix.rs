@@ -1,10 +1,14 @@
 //! The lab matrix: what btrace must do on every kernel, checked on each of them.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde_json::Value;
 
 use crate::frames::{self, Ran};
-use crate::kernels::STOCK;
+use crate::kernels::{STOCK, Stock};
 use crate::vm::VmOptions;
 
 /// One command and what must come of it.
@@ -35,33 +39,64 @@ pub struct Tally {
     pub failed: usize,
 }
 
+/// Guests at one time: each keeps one host thread busy.
+const AT_ONCE: usize = 2;
+
+/// For all checks of one kernel, on a slow machine.
+const TIMEOUT: Duration = Duration::from_secs(900);
+
 /// Runs every check on every stock kernel, one boot each, and says how each went on stderr.
 pub fn run(only: Option<&str>) -> Result<Tally> {
-    let mut tally = Tally::default();
-    for stock in STOCK.iter().filter(|s| only.is_none_or(|only| only == s.label)) {
-        let commands: Vec<String> = CHECKS.iter().map(|c| format!("{PRELUDE}{}", c.command)).collect();
-        let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
-        let options = VmOptions {
-            modules: MODULES.iter().map(ToString::to_string).collect(),
-            ..VmOptions::new(stock.label, "")
-        };
-        let ran = frames::run(&options, &commands).with_context(|| format!("kernel {}", stock.label))?;
-        for (check, ran) in CHECKS.iter().zip(&ran) {
-            match (check.judge)(ran) {
-                Ok(()) => {
-                    tally.passed += 1;
-                    eprintln!("lab {:<5} ok      {}", stock.label, check.name);
+    let kernels: Vec<&Stock> = STOCK.iter().filter(|s| only.is_none_or(|only| only == s.label)).collect();
+    ensure!(!kernels.is_empty(), "the lab has no such kernel");
+    let next = AtomicUsize::new(0);
+    let tally = Mutex::new(Tally::default());
+    std::thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            scope.spawn(|| {
+                while let Some(stock) = kernels.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let (passed, failed, report) = kernel(stock);
+                    let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
+                    tally.passed += passed;
+                    tally.failed += failed;
+                    eprint!("{report}");
                 }
-                Err(error) => {
-                    tally.failed += 1;
-                    eprintln!("lab {:<5} FAILED  {}: {error:#}", stock.label, check.name);
-                    eprintln!("  status {}\n{}", ran.status, excerpt(&ran.stdout));
-                    eprintln!("{}", excerpt(&ran.stderr));
-                }
+            });
+        }
+    });
+    Ok(tally.into_inner().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Runs every check on one kernel: how many passed and failed, and what is to be said. A guest that gave no answer is
+/// one failure.
+fn kernel(stock: &Stock) -> (usize, usize, String) {
+    let (mut passed, mut failed, mut report) = (0, 0, String::new());
+    let commands: Vec<String> = CHECKS.iter().map(|c| format!("{PRELUDE}{}", c.command)).collect();
+    let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
+    let options = VmOptions {
+        modules: MODULES.iter().map(ToString::to_string).collect(),
+        timeout: TIMEOUT,
+        ..VmOptions::new(stock.label, "")
+    };
+    let ran = match frames::run(&options, &commands) {
+        Ok(ran) => ran,
+        Err(error) => return (0, 1, format!("lab {:<5} FAILED  {error:#}\n", stock.label)),
+    };
+    for (check, ran) in CHECKS.iter().zip(&ran) {
+        match (check.judge)(ran) {
+            Ok(()) => {
+                passed += 1;
+                report += &format!("lab {:<5} ok      {}\n", stock.label, check.name);
+            }
+            Err(error) => {
+                failed += 1;
+                report += &format!("lab {:<5} FAILED  {}: {error:#}\n", stock.label, check.name);
+                report +=
+                    &format!("  status {}\n{}\n{}\n", ran.status, excerpt(&ran.stdout), excerpt(&ran.stderr));
             }
         }
     }
-    Ok(tally)
+    (passed, failed, report)
 }
 
 fn excerpt(text: &str) -> String {

@@ -430,7 +430,10 @@ fn machine_arguments(icount: bool) -> Vec<&'static str> {
         // shift=0: one instruction, one nanosecond. sleep=off: an idle guest skips to its next timer.
         ["-accel", "tcg,thread=single", "-icount", "shift=0,sleep=off", "-smp", "1"].as_slice()
     } else {
-        ["-accel", "tcg,thread=multi", "-smp", "2"].as_slice()
+        // One host thread takes turns with the CPUs. With one thread each (thread=multi) a CPU now and then goes on running
+        // the old translation of kernel text that another has just patched, which is what attaching does all the time:
+        // an int3 that nobody owns any more, an oops or an endless loop in a guest that did nothing wrong.
+        ["-accel", "tcg,thread=single", "-smp", "2"].as_slice()
     });
     arguments
 }
