@@ -217,7 +217,9 @@ fn raise(resource: u32, to: libc::rlim_t) -> libc::rlimit {
     // SAFETY: reads live structs. Only root may raise the hard limit; others go as far as it.
     let raised =
         unsafe { libc::setrlimit(resource, &wanted) == 0 || libc::setrlimit(resource, &allowed) == 0 };
-    log::debug!("resource limit {resource} {}", if raised { "raised" } else { "left as it is" });
+    if !raised {
+        log::debug!("resource limit {resource} stays at {}", old.rlim_cur);
+    }
     old
 }
 

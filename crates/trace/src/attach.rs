@@ -117,7 +117,13 @@ impl Attacher<'_> {
             match self.load_probe(&code, probe, probe.method.attach_type()) {
                 // The verifier had a reason: perhaps it dislikes a plain load of some argument.
                 Err(error @ Error::Target { .. }) => {
-                    log::debug!("with {access:?} arguments: {error}");
+                    if access == ArgAccess::Plain {
+                        log::debug!(
+                            "{}: plain loads of arguments refused, trying one probe read",
+                            probe.target.label()
+                        );
+                    }
+                    log::trace!("{access:?}: {error}");
                     refusal.get_or_insert(error);
                 }
                 loaded => return loaded,

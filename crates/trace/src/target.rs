@@ -319,8 +319,11 @@ pub(crate) fn unknown(kernel: &Kernel, spec: &TargetSpec) -> Error {
     };
     let hint = if spec.pattern.is_glob() {
         match spec.scope {
-            Scope::Kernel => " in the kernel itself (a glob; quote it, lest the shell expand it; --kfunc-all-kmods looks in modules too)".into(),
-            _ => " (a glob; quote it, lest the shell expand it)".to_string(),
+            Scope::Kernel => {
+                " in the kernel itself: the pattern matches nothing (--kfunc-all-kmods looks in modules too)"
+                    .into()
+            }
+            _ => ": the pattern matches nothing".to_string(),
         }
     } else if let Scope::Module(module) = &spec.scope {
         in_module(kernel, spec, module)
