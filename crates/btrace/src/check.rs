@@ -23,11 +23,5 @@ pub fn ids(pids: &[u32], tids: &[u32]) -> anyhow::Result<()> {
             bail!("--filter-tid {tid}: no such thread");
         }
     }
-    let by_number = !pids.is_empty() || !tids.is_empty();
-    if by_number && !bpf::pid_namespace_is_initial() {
-        log::warn!(
-            "this is a pid namespace of its own: --filter-pid and --filter-tid take the host's numbers for now"
-        );
-    }
     Ok(())
 }

@@ -246,6 +246,7 @@ impl Args {
         let filter = Filter {
             tgids: self.filter_pid.clone(),
             tids: self.filter_tid.clone(),
+            pid_namespace: None,
             comms: self.filter_comm.clone(),
             cpus: self.filter_cpu.clone(),
             errors: self.errors,

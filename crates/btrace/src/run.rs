@@ -62,6 +62,7 @@ impl Running {
         let output = Output::open(args.output.as_deref())?;
         let own = trace::own_tgid()?;
         request.filter.not_tgid = Some(own);
+        request.filter.pid_namespace = trace::own_pid_namespace()?;
         let kernel = Kernel::running()?;
         let plan = Plan::new(&kernel, &request)?;
         // The types are needed no longer; their memory is better used for events.

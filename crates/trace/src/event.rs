@@ -186,6 +186,15 @@ fn until_nul(text: &[u8]) -> &[u8] {
     text.iter().position(|b| *b == 0).and_then(|end| text.get(..end)).unwrap_or(text)
 }
 
+/// A cut text without the beginning of a character whose rest was cut off.
+fn whole_characters(text: &[u8]) -> &[u8] {
+    match std::str::from_utf8(text) {
+        // No `error_len`: the text ends within a character; any other error is the text's own.
+        Err(error) if error.error_len().is_none() => text.get(..error.valid_up_to()).unwrap_or(text),
+        _ => text,
+    }
+}
+
 fn text(record: &[u8], field: StringField) -> Text<'_> {
     let length = u32_at(record, field.offset) as i32;
     if length == NOT_READ {
@@ -196,7 +205,8 @@ fn text(record: &[u8], field: StringField) -> Text<'_> {
     // of a full room is never shown, and the mark for "goes on" always tells the truth.
     let cut = length >= field.size;
     let shown = if cut { field.size.saturating_sub(2) } else { length.saturating_sub(1) };
-    Text::Read { bytes: until_nul(bytes(record, field.offset + 4, shown).unwrap_or_default()), cut }
+    let text = until_nul(bytes(record, field.offset + 4, shown).unwrap_or_default());
+    Text::Read { bytes: if cut { whole_characters(text) } else { text }, cut }
 }
 
 fn stack(record: &[u8], at: u32) -> Stack<'_> {

@@ -3,10 +3,12 @@
 /// Tests on the current task and on what it returns; all must hold. A list holds when one of it does; empty, always.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
-    /// Process (thread group) ids, as the kernel's first pid namespace numbers them.
+    /// Process (thread group) ids.
     pub tgids: Vec<u32>,
-    /// Thread ids, numbered alike.
+    /// Thread ids.
     pub tids: Vec<u32>,
+    /// The pid namespace that numbers those ids; `None`: the machine's first, whose numbers are the kernel's own.
+    pub pid_namespace: Option<PidNamespace>,
     /// Whole names of threads.
     pub comms: Vec<Comm>,
     /// CPUs.
@@ -17,6 +19,15 @@ pub struct Filter {
     pub not_tgid: Option<u32>,
     /// Only tasks in the tracker's map: the command's and those of its descendants.
     pub followed: bool,
+}
+
+/// A pid namespace as `bpf_get_ns_current_pid_tgid` knows it: device and inode of its file (`/proc/self/ns/pid`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PidNamespace {
+    /// Device number.
+    pub dev: u64,
+    /// Inode number.
+    pub ino: u64,
 }
 
 /// A thread's whole name as the kernel keeps it: 15 bytes at most, then zeros.

@@ -1,8 +1,21 @@
 //! Our own process id as the kernel's programs see it.
 
 use crate::error::Error;
+use crate::filter::PidNamespace;
 use asm::{Alu, Helper, Program, Width};
 use bpf::{Load, ProgType, TestRun};
+use std::os::unix::fs::MetadataExt;
+
+/// The pid namespace we live in, unless it is the machine's first: process ids that a user gives are its own.
+pub fn own_pid_namespace() -> Result<Option<PidNamespace>, Error> {
+    if bpf::pid_namespace_is_initial() {
+        return Ok(None);
+    }
+    const PATH: &str = "/proc/self/ns/pid";
+    let file = std::fs::metadata(PATH)
+        .map_err(|source| bpf::Error::Sys { action: format!("look at {PATH}"), source })?;
+    Ok(Some(PidNamespace { dev: file.dev(), ino: file.ino() }))
+}
 
 /// Our thread group id in the machine's first pid namespace.
 ///

@@ -251,7 +251,8 @@ struct Who {
 ///
 /// With `recorded` the task is looked up even if no test needs it.
 fn whose(f: &mut Func<'_>, lines: &mut Lines, plan: &Plan, recorded: bool) -> Who {
-    let Filter { tgids, tids, comms, cpus, errors: _, not_tgid, followed } = &plan.filter;
+    let Filter { tgids, tids, pid_namespace, comms, cpus, errors: _, not_tgid, followed } = &plan.filter;
+    let (mut tgids, mut tids) = (tgids.as_slice(), tids.as_slice());
     let mut who = Who { task: None, pid_tgid: None, tgid: None };
     if *followed {
         lines.mark(f, "filter: the command and its children");
@@ -270,6 +271,19 @@ fn whose(f: &mut Func<'_>, lines: &mut Lines, plan: &Plan, recorded: bool) -> Wh
     if !comms.is_empty() {
         lines.mark(f, "filter: name of the thread");
         one_of_comms(f, comms);
+    }
+    if let (Some(namespace), false) = (pid_namespace, tgids.is_empty() && tids.is_empty()) {
+        lines.mark(f, "filter: process id in our pid namespace");
+        // struct bpf_pidns_info: u32 pid, u32 tgid. It fails for tasks of other namespaces.
+        let ids = f.slot(8, 8);
+        let (dev, ino) = (Arg::Imm(namespace.dev as i64), Arg::Imm(namespace.ino as i64));
+        let failed = f.call(Helper::GET_NS_CURRENT_PID_TGID, &[dev, ino, Arg::SlotAddr(ids, 0), Arg::Imm(8)]);
+        f.if_(Cmp::Ne, Width::W64, failed, 0, |f| f.ret(0));
+        let tid = f.load_slot(Size::W, ids, 0);
+        one_of(f, tid, tids);
+        let tgid = f.load_slot(Size::W, ids, 4);
+        one_of(f, tgid, tgids);
+        (tgids, tids) = (&[], &[]);
     }
     // The command is never ourselves, so following it needs no further test.
     let not_tgid = not_tgid.filter(|_| !*followed);

@@ -69,7 +69,7 @@ impl Session {
     /// Makes the maps and, if the filter asks for it, attaches the tracker. Events flow after [`Session::attach`].
     pub fn start(plan: &Plan, own_tgid: u32) -> Result<Session, Error> {
         bpf::raise_limits();
-        let ring = Map::create(MapType::RingBuf, "events", 0, 0, plan.ring_size).map_err(permission)?;
+        let ring = ring(plan.ring_size)?;
         let counters = Map::create(MapType::PerCpuArray, "counters", 4, 8, counter::COUNT)?;
         let exits = plan.probes.iter().any(|p| p.method == Method::Fexit);
         let calls =
@@ -271,6 +271,26 @@ fn missed(attached: &[(Program, Link)]) -> u64 {
             }
         })
         .sum()
+}
+
+/// Smallest ring worth having.
+const SMALLEST_RING: u32 = 64 << 10;
+
+/// The ring buffer, smaller than asked for when there is no memory for it; that is said.
+fn ring(wanted: u32) -> Result<Map, Error> {
+    let mut size = wanted;
+    loop {
+        match Map::create(MapType::RingBuf, "events", 0, 0, size) {
+            Err(error) if error.errno() == Some(12 /* ENOMEM */) && size > SMALLEST_RING => size /= 2,
+            Err(error) => return Err(permission(error)),
+            Ok(ring) => {
+                if size < wanted {
+                    log::warn!("no memory for a ring buffer of {wanted} bytes; it has {size}");
+                }
+                return Ok(ring);
+            }
+        }
+    }
 }
 
 /// Refusals of the very first map are a matter of permission.

@@ -331,6 +331,36 @@ const CHECKS: &[Check] = &[
         },
     },
     Check {
+        name: "process ids are those of the pid namespace",
+        command: r#"
+            cat >/tmp/inside.sh <<'EOF'
+                workloads --pid --wait read-zero 5 13 >/tmp/pid & w=$!
+                for i in $(seq 100); do grep -q '[0-9]' /tmp/pid && break; sleep 0.1; done
+                [ $w -lt 20 ] && echo "small number"
+                btrace -k vfs_read --filter-pid $w 2>/tmp/said & b=$!
+                for i in $(seq 100); do grep -qs running /tmp/said && break; sleep 0.1; done
+                kill -USR1 $w; wait $w; kill -INT $b; wait $b; cat /tmp/said >&2
+EOF
+            rm -f /tmp/pid /tmp/said; unshare -pf --mount-proc sh /tmp/inside.sh"#,
+        judge: |ran| {
+            let reads =
+                ran.stdout.lines().filter(|l| l.contains("count=13,") && l.contains(":workloads)")).count();
+            ensure!(ran.stdout.starts_with("small number\n") && reads == 5, "{reads} reads");
+            Ok(())
+        },
+    },
+    Check {
+        name: "a ring buffer that does not fit is made smaller, and that is said",
+        command: "btrace -k vfs_read --buffer-size 2G -o /tmp/o -c 'workloads read-zero 2 3'",
+        judge: |ran| {
+            ensure!(
+                ran.status == 0
+                    && ran.stderr.contains("no memory for a ring buffer of 2147483648 bytes; it has")
+            );
+            Ok(())
+        },
+    },
+    Check {
         name: "bools and enums by name",
         command: r#"
             btrace -t sched_switch -c 'workloads sleep-ms 1'
