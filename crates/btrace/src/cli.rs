@@ -47,7 +47,7 @@ pub struct Args {
     #[arg(long, conflicts_with = "show_func_proto")]
     pub dry_run: bool,
 
-    /// When a function's event is taken: entry (arguments), or exit (arguments, return value, duration)
+    /// When a function's event is taken: entry (arguments), exit (arguments, return value, duration), or both
     #[arg(short, long, value_enum, default_value_t = ModeArg::Exit, value_name = "MODE")]
     pub mode: ModeArg,
 
@@ -178,6 +178,8 @@ pub enum ModeArg {
     Entry,
     /// At its return
     Exit,
+    /// At both, each at once; the two of a call bear the same number
+    Both,
 }
 
 /// `--generate`.
@@ -242,6 +244,7 @@ impl Args {
         let mode = match self.mode {
             ModeArg::Entry => Mode::Entry,
             ModeArg::Exit => Mode::Exit,
+            ModeArg::Both => Mode::Both,
         };
         let filter = Filter {
             tgids: self.filter_pid.clone(),

@@ -61,28 +61,35 @@ impl Attacher<'_> {
     /// An error that is not about one target ends it early.
     pub fn all(&self, stop: &mut dyn FnMut() -> bool) -> (Vec<Outcome>, bool) {
         let probes = &self.plan.probes;
-        if let [only] = probes.as_slice() {
-            return (vec![Some(self.one(0, only))], false);
-        }
+        // The entry of a pair is attached with its exit.
+        let work: Vec<usize> =
+            (0..probes.len()).filter(|i| probes.get(*i).is_some_and(|p| !p.is_paired_entry())).collect();
+        let outcomes: Vec<Mutex<Outcome>> = probes.iter().map(|_| Mutex::new(None)).collect();
+        let set = |index: usize, result| {
+            if let Some(Ok(mut outcome)) = outcomes.get(index).map(Mutex::lock) {
+                *outcome = Some(result);
+            }
+        };
         let next = AtomicUsize::new(0);
         let ended = AtomicBool::new(false);
-        let outcomes: Vec<Mutex<Outcome>> = probes.iter().map(|_| Mutex::new(None)).collect();
-        let work = || {
+        let worker = || {
             while !ended.load(Ordering::Relaxed) {
-                let index = next.fetch_add(1, Ordering::Relaxed);
-                let (Some(probe), Some(outcome)) = (probes.get(index), outcomes.get(index)) else { break };
-                let result = self.one(index as u32, probe);
+                let Some(index) = work.get(next.fetch_add(1, Ordering::Relaxed)) else { break };
+                let Some(probe) = probes.get(*index) else { break };
+                let result = self.one(*index as u32, probe);
                 if matches!(&result, Err(error) if !matches!(error, Error::Target { .. })) {
                     ended.store(true, Ordering::Relaxed);
                 }
-                if let Ok(mut outcome) = outcome.lock() {
-                    *outcome = Some(result);
-                }
+                set(*index, result);
             }
         };
         let mut stopped = false;
+        if work.len() == 1 {
+            worker();
+        }
         std::thread::scope(|scope| {
-            let workers: Vec<_> = (0..AT_ONCE.min(probes.len())).map(|_| scope.spawn(work)).collect();
+            let threads = if work.len() == 1 { 0 } else { AT_ONCE.min(work.len()) };
+            let workers: Vec<_> = (0..threads).map(|_| scope.spawn(worker)).collect();
             while workers.iter().any(|w| !w.is_finished()) {
                 if !stopped && stop() {
                     stopped = true;
@@ -100,9 +107,15 @@ impl Attacher<'_> {
         let event = self.load_event(index, probe)?;
         let mut attached = Vec::new();
         if probe.method == Method::Fexit {
-            let code = assemble(&probe.target.name, &program::entry_time(self.plan, index, probe))?;
-            let entry = self.load_probe(&code, probe, AttachType::Fentry)?;
-            // The entry's time first, so that every exit seen after it has a duration.
+            let paired = probe.pair.and_then(|entry| Some((entry, self.plan.probes.get(entry as usize)?)));
+            let entry = match paired {
+                Some((index, entry)) => self.load_event(index, entry)?,
+                None => {
+                    let code = assemble(&probe.target.name, &program::entry_time(self.plan, index, probe))?;
+                    self.load_probe(&code, probe, AttachType::Fentry)?
+                }
+            };
+            // The entry first, so that every exit seen after it has a duration.
             attached.push(link(entry, probe)?);
         }
         attached.push(link(event, probe)?);

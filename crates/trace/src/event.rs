@@ -153,6 +153,12 @@ impl<'a> Event<'a> {
         (start != 0).then(|| self.time_ns().saturating_sub(start))
     }
 
+    /// Where entries and exits are both taken, a number that the two of a call have in common. No two calls under way
+    /// have the same; a later call may have it again.
+    pub fn call(&self) -> Option<u64> {
+        Some(u64_at(self.record, self.probe.layout.call?))
+    }
+
     /// Arguments in order.
     pub fn args(&self) -> impl Iterator<Item = Value<'a>> + use<'a> {
         let record = self.record;

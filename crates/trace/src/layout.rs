@@ -9,6 +9,7 @@
 //! 20  u32     tgid (what user space calls the process id)
 //! 24  char[16] comm
 //! 40  u64     at exits only: kernel time at entry, ns; 0 when the entry was not seen
+//!  …  u64     with entries and exits both: the call's number, the same for its two events
 //!  …  u64[]   arguments by register slot, then the return value's slots
 //!  …          texts and notes, each at a multiple of 8
 //!  …  i64     if a stack is captured: its bytes, or a negative error
@@ -122,6 +123,8 @@ pub struct Argument {
 pub struct Layout {
     /// Offset of the entry time, at exits.
     pub entry_time: Option<u32>,
+    /// Offset of the call's number, where entries and exits are both taken.
+    pub call: Option<u32>,
     /// Arguments in order.
     pub args: Vec<Argument>,
     /// Return value, unless void or not captured.
@@ -154,12 +157,14 @@ impl Layout {
         kernel: &Kernel,
         target: &Target,
         method: Method,
+        paired: bool,
         captures: Captures,
     ) -> Result<Layout, Error> {
         let btf = &*kernel.types_of(target)?;
         let Captures { string_size, context, stack } = captures;
         let mut at = header::END;
         let entry_time = (method == Method::Fexit).then(|| take(&mut at, 8));
+        let call = paired.then(|| take(&mut at, 8));
         let mut slot = 0;
         let mut args = Vec::with_capacity(target.params.len());
         for (index, param) in target.params.iter().enumerate() {
@@ -179,7 +184,7 @@ impl Layout {
             arg.notes = notes(btf, ty, &mut at, string_size)?;
         }
         let stack = stack.then(|| take(&mut at, 8));
-        Ok(Layout { entry_time, args, ret, context, stack, size: at })
+        Ok(Layout { entry_time, call, args, ret, context, stack, size: at })
     }
 }
 

@@ -56,6 +56,15 @@ pub struct Probe {
     pub method: Method,
     /// What its events hold.
     pub layout: Layout,
+    /// With entries and exits both, the index of the probe at the call's other end. The two are attached as one.
+    pub pair: Option<u32>,
+}
+
+impl Probe {
+    /// Whether it is the entry of a pair, which its exit's probe attaches.
+    pub(crate) fn is_paired_entry(&self) -> bool {
+        self.pair.is_some() && self.method == Method::Fentry
+    }
 }
 
 /// What will be loaded. It borrows nothing from the kernel's BTF, which can be dropped now.
@@ -94,7 +103,7 @@ impl Plan {
             let method = match (target.kind, request.mode) {
                 (TargetKind::Tracepoint, _) => Method::TpBtf,
                 (TargetKind::Function, Mode::Entry) => Method::Fentry,
-                (TargetKind::Function, Mode::Exit) => Method::Fexit,
+                (TargetKind::Function, Mode::Exit | Mode::Both) => Method::Fexit,
             };
             let danger = match target.kind {
                 TargetKind::Function if !request.force => danger::reason(&target.name),
@@ -105,16 +114,33 @@ impl Plan {
                     Ok(danger.map(|reason| format!("refused: {reason} (--force traces it all the same)")))
                 }
                 Ok(None) if request.filter.errors => {
-                    no_errors(kernel, &target, method).map(|reason| reason.map(str::to_string))
+                    no_errors(kernel, &target, method, request.mode == Mode::Both)
+                        .map(|reason| reason.map(str::to_string))
                 }
                 obstacle => obstacle,
             };
+            let both = method == Method::Fexit && request.mode == Mode::Both;
             let laid_out = obstacle.and_then(|obstacle| match obstacle {
                 Some(reason) => Err(Error::Target { target: target.label(), reason }),
-                None => Layout::new(kernel, &target, method, captures),
+                None => {
+                    let layout = |method| Layout::new(kernel, &target, method, both, captures);
+                    let entry = both.then(|| layout(Method::Fentry)).transpose()?;
+                    Ok((entry, layout(method)?))
+                }
             });
             match laid_out {
-                Ok(layout) => probes.push(Probe { target, method, layout }),
+                Ok((None, layout)) => probes.push(Probe { target, method, layout, pair: None }),
+                Ok((Some(entry), layout)) => {
+                    let index = probes.len() as u32;
+                    let first = Probe {
+                        target: target.clone(),
+                        method: Method::Fentry,
+                        layout: entry,
+                        pair: Some(index + 1),
+                    };
+                    probes.push(first);
+                    probes.push(Probe { target, method, layout, pair: Some(index) });
+                }
                 Err(Error::Target { reason, .. }) if count > 1 => refused.push((target.label(), reason)),
                 // One odd prototype is no reason to trace nothing.
                 Err(error @ Error::Btf(_)) if count > 1 => refused.push((target.label(), error.to_string())),
@@ -137,9 +163,14 @@ impl Plan {
 }
 
 /// Why a filter for errors cannot apply to a target, if it cannot.
-fn no_errors(kernel: &Kernel, target: &Target, method: Method) -> Result<Option<&'static str>, Error> {
-    if method != Method::Fexit {
-        return Ok(Some("only errors are wanted, and this event is not a function's return"));
+fn no_errors(
+    kernel: &Kernel,
+    target: &Target,
+    method: Method,
+    both: bool,
+) -> Result<Option<&'static str>, Error> {
+    if method != Method::Fexit || both {
+        return Ok(Some("only errors are wanted, and an event here is not a function's return"));
     }
     let btf = kernel.types_of(target)?;
     let ret = btf.get(btf.resolve(target.ret))?;

@@ -7,7 +7,7 @@
 use crate::context;
 use crate::filter::{Comm, Filter};
 use crate::layout::{Argument, NOT_READ, NoteField, NoteKind, StringField, header, stack};
-use crate::plan::{Plan, Probe};
+use crate::plan::{Method, Plan, Probe};
 use asm::{Alu, Arg, Cmp, Func, Helper, Operand, Program, Reg, Size, Width};
 use bpf::AttachType;
 
@@ -83,6 +83,10 @@ pub fn event(plan: &Plan, index: u32, probe: &Probe, access: ArgAccess) -> Progr
             lines.mark(f, "duration");
             (at, take_entry_time(f, ctx, index))
         });
+        if let (Method::Fentry, Some(exit)) = (probe.method, probe.pair) {
+            lines.mark(f, "time for the exit");
+            keep_time(f, ctx, exit, Some(now));
+        }
         // After the call's cell was emptied, or it would be taken for a call under way for ever.
         if let (true, Some(ret)) = (plan.filter.errors, &probe.layout.ret) {
             only_errors(f, &mut lines, ret, access, ctx);
@@ -100,6 +104,10 @@ pub fn event(plan: &Plan, index: u32, probe: &Probe, access: ArgAccess) -> Progr
         f.store(Size::W, record, header::PROBE as i32, i64::from(index));
         if let Some((at, value)) = entry_time {
             f.store(Size::DW, record, at as i32, value);
+        }
+        if let Some(at) = probe.layout.call {
+            let number = call_key(f, ctx);
+            f.store(Size::DW, record, at as i32, number);
         }
         who.store(f, plan, record);
         let cpu = f.call(Helper::GET_SMP_PROCESSOR_ID, &[]);
@@ -203,28 +211,41 @@ pub fn entry_time(plan: &Plan, index: u32, probe: &Probe) -> Program {
         let ctx = f.ctx();
         whose(f, &mut lines, plan, false);
         lines.mark(f, "time of entry");
-        let key = f.slot(8, 8);
-        let value = call_key(f, ctx);
-        f.store_slot(Size::DW, key, 0, value);
-        let found = f.call(Helper::MAP_LOOKUP_ELEM, &[Arg::Map(maps::CALLS), Arg::SlotAddr(key, 0)]);
-        f.if_(Cmp::Ne, Width::W64, found, 0, |f| {
-            f.store(Size::DW, found, cell::PROBE, i64::from(index));
-            let now = f.call(Helper::KTIME_GET_NS, &[]);
-            f.store(Size::DW, found, cell::TIME, now);
-            f.ret(0);
-        });
-        let new = f.slot(cell::SIZE, 8);
-        f.store_slot(Size::DW, new, cell::PROBE, i64::from(index));
-        let now = f.call(Helper::KTIME_GET_NS, &[]);
-        f.store_slot(Size::DW, new, cell::TIME, now);
-        let kept = f.call(
-            Helper::MAP_UPDATE_ELEM,
-            &[Arg::Map(maps::CALLS), Arg::SlotAddr(key, 0), Arg::SlotAddr(new, 0), Arg::Imm(0)],
-        );
-        f.if_(Cmp::Ne, Width::W64, kept, 0, |f| count(f, counter::UNTIMED));
+        keep_time(f, ctx, index, None);
         f.ret(0);
     });
     program
+}
+
+/// Keeps the time of entry, `now` or the very moment, for the exit's probe `index`.
+fn keep_time(f: &mut Func<'_>, ctx: Reg, index: u32, now: Option<Reg>) {
+    let key = f.slot(8, 8);
+    let value = call_key(f, ctx);
+    f.store_slot(Size::DW, key, 0, value);
+    let found = f.call(Helper::MAP_LOOKUP_ELEM, &[Arg::Map(maps::CALLS), Arg::SlotAddr(key, 0)]);
+    let time = |f: &mut Func<'_>| now.unwrap_or_else(|| f.call(Helper::KTIME_GET_NS, &[]));
+    f.if_else(
+        Cmp::Ne,
+        Width::W64,
+        found,
+        0,
+        |f| {
+            f.store(Size::DW, found, cell::PROBE, i64::from(index));
+            let now = time(f);
+            f.store(Size::DW, found, cell::TIME, now);
+        },
+        |f| {
+            let new = f.slot(cell::SIZE, 8);
+            f.store_slot(Size::DW, new, cell::PROBE, i64::from(index));
+            let now = time(f);
+            f.store_slot(Size::DW, new, cell::TIME, now);
+            let kept = f.call(
+                Helper::MAP_UPDATE_ELEM,
+                &[Arg::Map(maps::CALLS), Arg::SlotAddr(key, 0), Arg::SlotAddr(new, 0), Arg::Imm(0)],
+            );
+            f.if_(Cmp::Ne, Width::W64, kept, 0, |f| count(f, counter::UNTIMED));
+        },
+    );
 }
 
 /// A name that tells the programs apart in `bpftool prog`; the kernel keeps 15 characters.

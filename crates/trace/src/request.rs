@@ -68,6 +68,8 @@ pub enum Mode {
     /// At its return: arguments as they were at entry, return value, duration.
     #[default]
     Exit,
+    /// Both: the entry at once, the exit when it comes, each call's two with the same number.
+    Both,
 }
 
 /// A whole request.

@@ -175,7 +175,8 @@ impl Session {
 
     /// Targets attached.
     pub fn attached(&self) -> usize {
-        self.probes.len() - self.failed.len()
+        let targets = self.probes.iter().filter(|probe| !probe.is_paired_entry()).count();
+        targets - self.failed.len()
     }
 
     /// Hands over what is in the ring now, oldest first, until it is empty or `each` breaks.

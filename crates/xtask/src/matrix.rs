@@ -361,6 +361,35 @@ EOF
         },
     },
     Check {
+        name: "entries and exits of every call come in pairs, nested calls included",
+        command: r"
+            mkdir -p /tmp/a/b/c; echo x >/tmp/a/b/c/file
+            btrace -k 'vfs_{read,statx,getattr}' --mode both --json -c 'workloads read-zero 300 3; ls -lR /tmp/a >/dev/null; workloads threads 4 100'",
+        judge: |ran| {
+            no_loss(ran)?;
+            let mut open = std::collections::HashMap::new();
+            let mut pairs = 0;
+            for event in json(ran)? {
+                let key = (event["target"].to_string(), event["call"].as_str().context("call")?.to_string());
+                if event["method"] == "fentry" {
+                    ensure!(event["retval"].is_null() && event["duration_ns"].is_null(), "an entry: {event}");
+                    ensure!(open.insert(key, event).is_none(), "two calls under way with one number");
+                } else {
+                    let entry = open.remove(&key).context("an exit without its entry")?;
+                    ensure!(
+                        entry["tid"] == event["tid"] && entry["args"] == event["args"],
+                        "{entry} {event}"
+                    );
+                    let took = event["time_ns"].as_u64().zip(entry["time_ns"].as_u64()).map(|(b, a)| b - a);
+                    ensure!(took.is_some() && took == event["duration_ns"].as_u64(), "duration {event}");
+                    pairs += 1;
+                }
+            }
+            ensure!(open.is_empty() && pairs >= 700, "{pairs} pairs, {} open", open.len());
+            Ok(())
+        },
+    },
+    Check {
         name: "bools and enums by name",
         command: r#"
             btrace -t sched_switch -c 'workloads sleep-ms 1'

@@ -73,6 +73,11 @@ impl Json {
         decimal(event.tid(), out);
         out.extend_from_slice(b",\"comm\":");
         quoted(event.comm(), out);
+        if let Some(call) = event.call() {
+            out.extend_from_slice(b",\"call\":\"");
+            btf::fast_hex(call, out);
+            out.push(b'"');
+        }
         if event.probe.layout.entry_time.is_some() {
             out.extend_from_slice(b",\"duration_ns\":");
             match event.duration_ns() {

@@ -30,7 +30,7 @@ impl TextLines {
             let retval =
                 probe.layout.ret.as_ref().map_or(String::new(), |r| format!(" retval=({})", r.type_name));
             Fixed {
-                head: format!("{} args=(", probe.target.name).into_bytes(),
+                head: format!("{}{} args=(", arrow(probe), probe.target.name).into_bytes(),
                 args: args.collect(),
                 retval: retval.into_bytes(),
             }
@@ -70,6 +70,10 @@ impl TextLines {
             out.extend_from_slice(b" tid=");
             decimal(event.tid(), out);
         }
+        if let Some(call) = event.call() {
+            out.extend_from_slice(b" call=");
+            btf::fast_hex(call, out);
+        }
         if event.probe.layout.entry_time.is_some() {
             out.extend_from_slice(b" duration=");
             match event.duration_ns() {
@@ -83,6 +87,15 @@ impl TextLines {
         if let (Some(stacks), Some(stack)) = (&self.stacks, event.stack()) {
             stacks.text(stack, out);
         }
+    }
+}
+
+/// Which way a call goes, where entries and exits are both shown.
+fn arrow(probe: &Probe) -> &'static str {
+    match (probe.layout.call, probe.layout.entry_time) {
+        (None, _) => "",
+        (Some(_), None) => "→ ",
+        (Some(_), Some(_)) => "← ",
     }
 }
 
