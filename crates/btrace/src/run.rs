@@ -86,7 +86,7 @@ impl Running {
         };
         say(format_args!("{} btrace is running.. ({targets})", clock.now()));
         let stacks = args.output_stack.then(|| Stacks::new(args.verbose > 0));
-        let renderer = Renderer::new(args.json, &plan.probes, clock, stacks);
+        let renderer = Renderer::new(args.json, session.probes(), clock, stacks);
         let namesakes = Namesakes::of(&plan.probes);
         if let Some(command) = &command {
             command.release()?;

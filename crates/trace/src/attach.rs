@@ -40,8 +40,14 @@ impl MapFds {
     }
 }
 
-/// Programs of one probe, attached: the entry's time if there is one, then the event.
-pub type Attached = Vec<(Program, Link)>;
+/// A probe, attached.
+#[derive(Debug)]
+pub struct Attached {
+    /// How, in the end.
+    pub method: Method,
+    /// Its programs: the entry's time or event if there is one, then the event.
+    pub programs: Vec<(Program, Link)>,
+}
 
 /// What became of a probe; `None` when it was not come to.
 type Outcome = Option<Result<Attached, Error>>;
@@ -104,8 +110,21 @@ impl Attacher<'_> {
 
     /// Loads what a probe takes, all of it before any is attached, so that nothing is left of one that fails.
     fn one(&self, index: u32, probe: &Probe) -> Result<Attached, Error> {
-        let event = self.load_event(index, probe)?;
-        let mut attached = Vec::new();
+        let event = match probe.method {
+            Method::RawTp => return self.raw(index, probe),
+            Method::TpBtf => match self.load_event(index, probe) {
+                Ok(event) => event,
+                // Untyped it may pass; if not, the typed program's refusal says more.
+                Err(refusal @ (Error::Target { .. } | Error::MethodRefused { .. })) => {
+                    log::debug!("{}: trying raw_tp, for tp_btf is refused: {refusal}", probe.target.label());
+                    let raw = Probe { method: Method::RawTp, ..probe.clone() };
+                    return self.raw(index, &raw).map_err(|_| refusal);
+                }
+                Err(error) => return Err(error),
+            },
+            Method::Fentry | Method::Fexit => self.load_event(index, probe)?,
+        };
+        let mut programs = Vec::new();
         if probe.method == Method::Fexit {
             let paired = probe.pair.and_then(|entry| Some((entry, self.plan.probes.get(entry as usize)?)));
             let entry = match paired {
@@ -116,10 +135,19 @@ impl Attacher<'_> {
                 }
             };
             // The entry first, so that every exit seen after it has a duration.
-            attached.push(link(entry, probe)?);
+            programs.push(link(entry, probe)?);
         }
-        attached.push(link(event, probe)?);
-        Ok(attached)
+        programs.push(link(event, probe)?);
+        Ok(Attached { method: probe.method, programs })
+    }
+
+    /// Attaches a tracepoint's program without types.
+    fn raw(&self, index: u32, probe: &Probe) -> Result<Attached, Error> {
+        let program = program::event(self.plan, index, probe, ArgAccess::Plain);
+        let name = program::name(AttachType::None, &probe.target.name);
+        let loaded = self.raw_tracepoint(&name, &probe.target.label(), &program)?;
+        let link = bpf::open_raw_tracepoint(&loaded, &probe.target.name)?;
+        Ok(Attached { method: Method::RawTp, programs: vec![(loaded, link)] })
     }
 
     fn load_event(&self, index: u32, probe: &Probe) -> Result<Program, Error> {
@@ -148,20 +176,17 @@ impl Attacher<'_> {
         }))
     }
 
-    /// Loads a program of ours for a tracepoint, untyped.
-    pub fn raw_tracepoint(&self, tracepoint: &str, program: &asm::Program) -> Result<Program, Error> {
-        let code = assemble(tracepoint, program)?;
-        self.load(&code, tracepoint, ProgType::RawTracepoint, AttachType::None, None).map_err(|error| {
-            match error {
-                Error::Sys(source @ bpf::Error::Load { .. }) => match source.log() {
-                    Some(log) => Error::Target {
-                        target: format!("{tracepoint}, by which the command is followed"),
-                        reason: verifier_reason(log, "raw tracepoint"),
-                    },
-                    None => Error::Sys(source),
-                },
-                other => other,
-            }
+    /// Loads a program for a tracepoint, untyped; `target` is what a refusal is said of.
+    pub fn raw_tracepoint(&self, name: &str, target: &str, program: &asm::Program) -> Result<Program, Error> {
+        let code = assemble(target, program)?;
+        self.load(&code, name, ProgType::RawTracepoint, AttachType::None, None).map_err(|error| match error {
+            Error::Sys(source @ bpf::Error::Load { .. }) => match source.log() {
+                Some(log) => {
+                    Error::Target { target: target.into(), reason: verifier_reason(log, "raw tracepoint") }
+                }
+                None => Error::Sys(source),
+            },
+            other => other,
         })
     }
 

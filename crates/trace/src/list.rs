@@ -58,6 +58,7 @@ pub struct Offers {
     fentry: Option<String>,
     fexit: Option<String>,
     tp_btf: Option<String>,
+    raw_tp: Option<String>,
 }
 
 impl Offers {
@@ -76,6 +77,7 @@ impl Offers {
             fentry: ask(AttachType::Fentry, function),
             fexit: ask(AttachType::Fexit, function),
             tp_btf: ask(AttachType::TpBtf, id(2)),
+            raw_tp: granted(&Load::new("offered", ProgType::RawTracepoint, &NOTHING)),
         }
     }
 
@@ -85,6 +87,7 @@ impl Offers {
             Method::Fentry => self.fentry.as_deref(),
             Method::Fexit => self.fexit.as_deref(),
             Method::TpBtf => self.tp_btf.as_deref(),
+            Method::RawTp => self.raw_tp.as_deref(),
         }
     }
 }
@@ -95,7 +98,12 @@ const NOTHING: [u64; 2] = [0xb7, 0x95];
 fn ask(attach_type: AttachType, id: Option<btf::TypeId>) -> Option<String> {
     let Some(id) = id else { return Some("nothing to try it on was found in the kernel's BTF".into()) };
     let load = Load { attach_type, attach_btf_id: id.0, ..Load::new("offered", ProgType::Tracing, &NOTHING) };
-    match Program::load(&load) {
+    granted(&load)
+}
+
+/// Why the program is refused; `None` when it is not.
+fn granted(load: &Load<'_>) -> Option<String> {
+    match Program::load(load) {
         Ok(_) => None,
         Err(error) if error.is_permission() && error.log().is_none() => Some(
             "refused with EPERM and no reason: by this kernel, or for want of CAP_BPF and CAP_PERFMON".into(),

@@ -19,6 +19,8 @@ pub enum Method {
     Fexit,
     /// A tracepoint, arguments typed by BTF.
     TpBtf,
+    /// A tracepoint, arguments as untyped words: where tp_btf is refused.
+    RawTp,
 }
 
 impl Method {
@@ -28,6 +30,7 @@ impl Method {
             Method::Fentry => "fentry",
             Method::Fexit => "fexit",
             Method::TpBtf => "tp_btf",
+            Method::RawTp => "raw_tp",
         }
     }
 
@@ -37,6 +40,7 @@ impl Method {
             Method::Fentry => bpf::AttachType::Fentry,
             Method::Fexit => bpf::AttachType::Fexit,
             Method::TpBtf => bpf::AttachType::TpBtf,
+            Method::RawTp => bpf::AttachType::None,
         }
     }
 }

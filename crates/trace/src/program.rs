@@ -253,8 +253,7 @@ pub fn name(attach_type: AttachType, target: &str) -> String {
     let prefix = match attach_type {
         AttachType::Fentry => "en_",
         AttachType::Fexit => "ex_",
-        AttachType::TpBtf => "tp_",
-        AttachType::None => "",
+        AttachType::TpBtf | AttachType::None => "tp_",
     };
     format!("{prefix}{target}")
 }

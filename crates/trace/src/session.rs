@@ -93,7 +93,11 @@ impl Session {
                 [(tracker::FORK, tracker::fork(plan.task, own_tgid)), (tracker::FREE, tracker::free())]
             {
                 let attacher = Attacher { plan, maps: session.map_fds(), modules: &session.modules };
-                let loaded = attacher.raw_tracepoint(tracepoint, &program)?;
+                let loaded = attacher.raw_tracepoint(
+                    tracepoint,
+                    &format!("{tracepoint}, by which the command is followed"),
+                    &program,
+                )?;
                 let link = bpf::open_raw_tracepoint(&loaded, tracepoint)?;
                 session.tracker.push((loaded, link));
             }
@@ -113,12 +117,13 @@ impl Session {
         let attacher = Attacher { plan, maps: self.map_fds(), modules: &self.modules };
         let (results, stopped) = attacher.all(stop);
         let mut first = None;
-        for (probe, result) in plan.probes.iter().zip(results) {
+        for (probe, result) in self.probes.iter_mut().zip(results) {
             match result {
                 None => {}
                 Some(Ok(attached)) => {
-                    log::debug!("{}: {} attached", probe.target.label(), probe.method);
-                    self.attached.extend(attached);
+                    log::debug!("{}: {} attached", probe.target.label(), attached.method);
+                    probe.method = attached.method;
+                    self.attached.extend(attached.programs);
                 }
                 Some(Err(Error::Target { target, reason })) => {
                     log::debug!("{target}: {reason}");
@@ -171,6 +176,11 @@ impl Session {
             calls: self.maps.calls.as_ref().map_or(-1, fd),
             tasks: self.maps.tasks.as_ref().map_or(-1, fd),
         }
+    }
+
+    /// The probes, each with the method that it was attached by in the end.
+    pub fn probes(&self) -> &[Probe] {
+        &self.probes
     }
 
     /// Targets attached.
