@@ -56,6 +56,11 @@ impl Error {
         }
     }
 
+    /// Whether the kernel had no memory for it (ENOMEM).
+    pub fn is_out_of_memory(&self) -> bool {
+        self.errno() == Some(libc::ENOMEM)
+    }
+
     /// The verifier's log, when there is one.
     pub fn log(&self) -> Option<&str> {
         match self {

@@ -30,4 +30,4 @@ pub use process::{Held, lower_thread_priority, pid_namespace_is_initial, raise_l
 pub use prog::{AttachType, Load, ProgInfo, ProgType, Program, TestRun, TestRunOutput};
 pub use ringbuf::{Drained, RingBuf};
 pub use signals::{Signal, Signals};
-pub use sys::{online_cpus, realtime_offset_ns};
+pub use sys::realtime_offset_ns;

@@ -17,17 +17,6 @@ pub enum Signal {
     HangUp,
 }
 
-impl Signal {
-    /// Its number, for the `128 + n` of exit statuses.
-    pub fn number(self) -> i32 {
-        match self {
-            Signal::Interrupt => libc::SIGINT,
-            Signal::Terminate => libc::SIGTERM,
-            Signal::HangUp => libc::SIGHUP,
-        }
-    }
-}
-
 /// What a command that we start is to get back: the mask that we were started with, and whether SIGINT was ignored.
 static ORIGINAL: OnceLock<Original> = OnceLock::new();
 

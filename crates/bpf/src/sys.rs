@@ -132,13 +132,6 @@ pub fn page_size() -> Result<usize> {
     usize::try_from(size).map_err(|_| Error::last("sysconf(_SC_PAGESIZE)"))
 }
 
-/// CPUs online now (sysconf(3), `_SC_NPROCESSORS_ONLN`).
-pub fn online_cpus() -> usize {
-    // SAFETY: sysconf has no memory effects.
-    let n = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
-    usize::try_from(n).unwrap_or(1).max(1)
-}
-
 /// Wall clock minus CLOCK_MONOTONIC, in ns, now.
 ///
 /// Read several times; the pair that was read with the least delay in between counts.

@@ -101,7 +101,11 @@ pub fn plan(request: &Request) -> anyhow::Result<()> {
     let mut out = Vec::new();
     for probe in &plan.probes {
         let layout = &probe.layout;
-        writeln!(out, "{} {}, {} bytes an event", probe.target.label(), probe.method, layout.ring_bytes())?;
+        write!(out, "{} {}, {} bytes an event", probe.target.label(), probe.method, layout.ring_bytes())?;
+        match layout.stack_bytes() {
+            Some([small, middle, large]) => writeln!(out, " and {small}, {middle} or {large} for its stack")?,
+            None => writeln!(out)?,
+        }
         captures(layout, &mut out)?;
     }
     print(&out)?;

@@ -186,6 +186,17 @@ impl Layout {
         let stack = stack.then(|| take(&mut at, 8));
         Ok(Layout { entry_time, call, args, ret, context, stack, size: at })
     }
+
+    /// Bytes that one event takes in the ring buffer, the ring's own header included; frames of a stack come on top,
+    /// [`Layout::stack_bytes`].
+    pub fn ring_bytes(&self) -> u32 {
+        (self.size + 8).next_multiple_of(8)
+    }
+
+    /// Bytes that the frames of a stack take, by how many there are; `None` when no stack is taken.
+    pub fn stack_bytes(&self) -> Option<[u32; 3]> {
+        self.stack.map(|_| stack::ROOMS.map(|frames| frames * stack::FRAME))
+    }
 }
 
 fn take(at: &mut u32, size: u32) -> u32 {

@@ -56,7 +56,7 @@ pub enum ArgAccess {
     Copied,
 }
 
-/// Probe reads from `task_struct` and the like, for asm's error position; see [`Lines`].
+/// Numbers the marks of a program, each a source line of its own: the verifier repeats a text only when the line changes.
 struct Lines {
     next: u32,
 }

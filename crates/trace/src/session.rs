@@ -3,7 +3,6 @@
 use crate::attach::{self, Attacher, MapFds};
 use crate::error::Error;
 use crate::event::Event;
-use crate::layout::Layout;
 use crate::plan::{Method, Plan, Probe};
 use crate::program::{cell, counter};
 use crate::tracker;
@@ -33,7 +32,8 @@ pub struct Losses {
     pub untimed: u64,
     /// Children of the command that were not followed.
     pub unfollowed: u64,
-    /// Calls not seen because the program was already running on that CPU; `None` where the kernel does not count.
+    /// Calls not seen because the program was already running on that CPU; 0 where the kernel does not count
+    /// (before 5.12).
     pub missed: u64,
 }
 
@@ -292,7 +292,7 @@ fn ring(wanted: u32) -> Result<Map, Error> {
     let mut size = wanted;
     loop {
         match Map::create(MapType::RingBuf, "events", 0, 0, size) {
-            Err(error) if error.errno() == Some(12 /* ENOMEM */) && size > SMALLEST_RING => size /= 2,
+            Err(error) if error.is_out_of_memory() && size > SMALLEST_RING => size /= 2,
             Err(error) => return Err(permission(error)),
             Ok(ring) => {
                 if size < wanted {
@@ -307,12 +307,4 @@ fn ring(wanted: u32) -> Result<Map, Error> {
 /// Refusals of the very first map are a matter of permission.
 fn permission(error: bpf::Error) -> Error {
     if error.is_permission() { Error::Permission(error) } else { Error::Sys(error) }
-}
-
-/// The layout's size in bytes, for plans that are shown.
-impl Layout {
-    /// Bytes that one event takes in the ring buffer, header of the ring included.
-    pub fn ring_bytes(&self) -> u32 {
-        (self.size + 8).next_multiple_of(8)
-    }
 }
