@@ -367,15 +367,21 @@ EOF
             btrace -k 'vfs_{read,statx,getattr}' --mode both --json -c 'workloads read-zero 300 3; ls -lR /tmp/a >/dev/null; workloads threads 4 100'",
         judge: |ran| {
             no_loss(ran)?;
+            // A kernel that preempts our program runs none for the next task on that CPU; the summary counts such calls.
+            let line = ran.stderr.lines().find(|l| l.contains(" printed, ")).context("no summary")?;
+            let unseen: usize =
+                match line.split_once(" lost, ").and_then(|(_, rest)| rest.split_once(" call")) {
+                    Some((number, _)) => number.parse().with_context(|| line.to_string())?,
+                    None => 0,
+                };
             let mut open = std::collections::HashMap::new();
-            let mut pairs = 0;
+            let (mut pairs, mut halves) = (0, 0);
             for event in json(ran)? {
                 let key = (event["target"].to_string(), event["call"].as_str().context("call")?.to_string());
                 if event["method"] == "fentry" {
                     ensure!(event["retval"].is_null() && event["duration_ns"].is_null(), "an entry: {event}");
-                    ensure!(open.insert(key, event).is_none(), "two calls under way with one number");
-                } else {
-                    let entry = open.remove(&key).context("an exit without its entry")?;
+                    halves += usize::from(open.insert(key, event).is_some());
+                } else if let Some(entry) = open.remove(&key).filter(|_| !event["duration_ns"].is_null()) {
                     ensure!(
                         entry["tid"] == event["tid"] && entry["args"] == event["args"],
                         "{entry} {event}"
@@ -383,9 +389,13 @@ EOF
                     let took = event["time_ns"].as_u64().zip(entry["time_ns"].as_u64()).map(|(b, a)| b - a);
                     ensure!(took.is_some() && took == event["duration_ns"].as_u64(), "duration {event}");
                     pairs += 1;
+                } else {
+                    halves += 1;
                 }
             }
-            ensure!(open.is_empty() && pairs >= 700, "{pairs} pairs, {} open", open.len());
+            halves += open.len();
+            ensure!(halves <= unseen, "{halves} without their other half, {unseen} said to be unseen");
+            ensure!(pairs + unseen >= 700, "{pairs} pairs, {unseen} unseen");
             Ok(())
         },
     },
