@@ -1,5 +1,10 @@
 //! The lab matrix: what btrace must do on every kernel, checked on each of them.
 
+mod methods;
+mod options;
+mod programs;
+mod values;
+
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -71,7 +76,11 @@ pub fn run(only: Option<&str>) -> Result<Tally> {
 /// one failure.
 fn kernel(stock: &Stock) -> (usize, usize, String) {
     let (mut passed, mut failed, mut report) = (0, 0, String::new());
-    let commands: Vec<String> = CHECKS.iter().map(|c| format!("{PRELUDE}{}", c.command)).collect();
+    let checks: Vec<&Check> = [CHECKS, values::CHECKS, programs::CHECKS, options::CHECKS, methods::CHECKS]
+        .into_iter()
+        .flatten()
+        .collect();
+    let commands: Vec<String> = checks.iter().map(|c| format!("{PRELUDE}{}", c.command)).collect();
     let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
     let options = VmOptions {
         modules: MODULES.iter().map(ToString::to_string).collect(),
@@ -82,7 +91,7 @@ fn kernel(stock: &Stock) -> (usize, usize, String) {
         Ok(ran) => ran,
         Err(error) => return (0, 1, format!("lab {:<5} FAILED  {error:#}\n", stock.label)),
     };
-    for (check, ran) in CHECKS.iter().zip(&ran) {
+    for (check, ran) in checks.iter().zip(&ran) {
         match (check.judge)(ran) {
             Ok(()) => {
                 passed += 1;

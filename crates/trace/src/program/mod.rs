@@ -1,0 +1,222 @@
+//! The programs: instructions for exactly what a probe captures.
+//!
+//! Order, cheapest and most perishable first: whose event it is → the time → the stack, if wanted → the room in the
+//! ring, of exactly the record's size → header, arguments → texts and notes → submit. A refused room bumps a per-CPU
+//! counter.
+
+mod calls;
+mod stack;
+mod values;
+mod whose;
+
+pub use calls::entry_time;
+
+use crate::context;
+use crate::layout::header;
+use crate::plan::{Method, Plan, Probe};
+use asm::{Alu, Arg, Cmp, Func, Helper, Program, Reg, Size, Width};
+use bpf::AttachType;
+use calls::{call_key, keep_time, take_entry_time};
+use stack::with_stack;
+use values::{arguments, pointees};
+use whose::{only_errors, whose};
+
+/// Maps as the programs know them; their descriptors come at load time.
+pub mod maps {
+    use asm::MapId;
+
+    /// Ring buffer of events.
+    pub const RING: MapId = MapId(0);
+    /// Per-CPU array of counters, see [`super::counter`].
+    pub const COUNTERS: MapId = MapId(1);
+    /// Hash of calls under way: key by [`super::call_key`], value a [`super::cell`].
+    pub const CALLS: MapId = MapId(2);
+    /// Hash of the tasks that are followed, by address.
+    pub const TASKS: MapId = MapId(3);
+}
+
+/// Indices into the counters' map.
+pub mod counter {
+    /// Events that found no room in the ring.
+    pub const LOST: u32 = 0;
+    /// Entries whose time could not be kept, so that the exit has no duration.
+    pub const UNTIMED: u32 = 1;
+    /// Children that could not be followed.
+    pub const UNFOLLOWED: u32 = 2;
+    /// How many there are.
+    pub const COUNT: u32 = 3;
+}
+
+/// A call's cell in [`maps::CALLS`].
+pub mod cell {
+    /// `u64` kernel time of the entry, ns; 0 once the exit has taken it.
+    pub const TIME: i32 = 0;
+    /// `u64` probe that wrote it.
+    pub const PROBE: i32 = 8;
+    /// Bytes.
+    pub const SIZE: u32 = 16;
+}
+
+/// How a program reads its arguments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ArgAccess {
+    /// Loads from the context, which the verifier checks against BTF.
+    Plain,
+    /// One probe read of all slots: older verifiers (5.10) refuse plain loads of pointers to anything but structures.
+    Copied,
+}
+
+/// Numbers the marks of a program, each a source line of its own: the verifier repeats a text only when the line changes.
+struct Lines {
+    next: u32,
+}
+
+impl Lines {
+    /// Names what follows, so that the verifier's log and `bpftool prog dump xlated linum` show it.
+    fn mark(&mut self, f: &mut Func<'_>, text: &str) {
+        f.line(text, self.next, 1);
+        self.next += 1;
+    }
+}
+
+/// The program that takes a probe's event.
+pub fn event(plan: &Plan, index: u32, probe: &Probe, access: ArgAccess) -> Program {
+    let name = &probe.target.name;
+    let mut program = Program::new(&self::name(probe.method.attach_type(), name), name);
+    program.main(|f| {
+        let mut lines = Lines { next: 1 };
+        let ctx = f.ctx();
+        let who = whose(f, &mut lines, plan, true);
+        lines.mark(f, "time");
+        let now = f.call(Helper::KTIME_GET_NS, &[]);
+        let entry_time = probe.layout.entry_time.map(|at| {
+            lines.mark(f, "duration");
+            (at, take_entry_time(f, ctx, index))
+        });
+        if let (Method::Fentry, Some(exit)) = (probe.method, probe.pair) {
+            lines.mark(f, "time for the exit");
+            keep_time(f, ctx, exit, Some(now));
+        }
+        // After the call's cell was emptied, or it would be taken for a call under way for ever.
+        if let (true, Some(ret)) = (plan.filter.errors, &probe.layout.ret) {
+            only_errors(f, &mut lines, ret, access, ctx);
+        }
+        let size = probe.layout.size;
+        let record = match probe.layout.stack {
+            Some(at) => with_stack(f, &mut lines, ctx, size, at),
+            None => {
+                lines.mark(f, "room in the ring buffer");
+                reserve(f, size)
+            }
+        };
+        lines.mark(f, "header: time, probe, cpu, process");
+        f.store(Size::DW, record, header::TIME as i32, now);
+        f.store(Size::W, record, header::PROBE as i32, i64::from(index));
+        if let Some((at, value)) = entry_time {
+            f.store(Size::DW, record, at as i32, value);
+        }
+        if let Some(at) = probe.layout.call {
+            let number = call_key(f, ctx);
+            f.store(Size::DW, record, at as i32, number);
+        }
+        who.store(f, plan, record);
+        let cpu = f.call(Helper::GET_SMP_PROCESSOR_ID, &[]);
+        if let Some(count) = plan.preempt_count {
+            f.store(Size::H, record, header::CPU as i32, cpu);
+            lines.mark(f, "task, softirq, hardirq or NMI");
+            let var = f.btf_var(count.var.0);
+            let here = f.call(Helper::THIS_CPU_PTR, &[Arg::Reg(var)]);
+            let bits = f.load(Size::W, here, count.offset as i32);
+            let bits = f.alu(Alu::Rsh, Width::W32, bits, i64::from(context::SHIFT));
+            f.store(Size::H, record, header::CONTEXT as i32, bits);
+        } else {
+            // CPU numbers fit the lower half (NR_CPUS); the upper, the context, is 0.
+            f.store(Size::W, record, header::CPU as i32, cpu);
+        }
+        arguments(f, &mut lines, probe, access, ctx, record);
+        for arg in probe.layout.args.iter().chain(&probe.layout.ret) {
+            pointees(f, &mut lines, arg, record);
+        }
+        lines.mark(f, "submit");
+        f.call(Helper::RINGBUF_SUBMIT, &[Arg::Reg(record), Arg::Imm(0)]);
+        f.ret(0);
+    });
+    program
+}
+
+/// Reserves a record of that size; leaves the program, the loss counted, if the ring is full.
+fn reserve(f: &mut Func<'_>, size: u32) -> Reg {
+    let size = Arg::Imm(i64::from(size));
+    let record = f.call(Helper::RINGBUF_RESERVE, &[Arg::Map(maps::RING), size, Arg::Imm(0)]);
+    f.if_(Cmp::Eq, Width::W64, record, 0, |f| {
+        count(f, counter::LOST);
+        f.ret(0);
+    });
+    record
+}
+
+/// A name that tells the programs apart in `bpftool prog`; the kernel keeps 15 characters.
+pub fn name(attach_type: AttachType, target: &str) -> String {
+    let prefix = match attach_type {
+        AttachType::Fentry => "en_",
+        AttachType::Fexit => "ex_",
+        AttachType::TpBtf | AttachType::None => "tp_",
+    };
+    format!("{prefix}{target}")
+}
+
+/// Bumps a counter of this CPU.
+pub fn count(f: &mut Func<'_>, counter: u32) {
+    let key = f.slot(4, 4);
+    f.store_slot(Size::W, key, 0, i64::from(counter));
+    let value = f.call(Helper::MAP_LOOKUP_ELEM, &[Arg::Map(maps::COUNTERS), Arg::SlotAddr(key, 0)]);
+    f.if_(Cmp::Ne, Width::W64, value, 0, |f| {
+        // Atomic: an interrupt on this CPU may be counting too.
+        let one = f.imm(1);
+        f.atomic_add(Size::DW, value, 0, one);
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::filter::Filter;
+    use crate::layout::stack;
+    use crate::request::Scope;
+    use crate::{Kernel, Mode, Pattern, Request, TargetKind, TargetSpec};
+
+    /// Stack of a BPF program (`MAX_BPF_STACK`).
+    const BPF_STACK: u32 = 512;
+
+    #[test]
+    fn a_stack_is_the_records_last_part_and_fits_the_programs_own() {
+        let kernel = match Kernel::running() {
+            Ok(kernel) => kernel,
+            Err(error) => return println!("SKIP: {error}"),
+        };
+        let pattern = Pattern::new("vfs_read").expect("pattern");
+        let mut request = Request {
+            targets: vec![TargetSpec { kind: TargetKind::Function, pattern, scope: Scope::default() }],
+            mode: Mode::Exit,
+            filter: Filter { tgids: vec![1, 2, 3], not_tgid: Some(4), followed: true, ..Filter::default() },
+            force: false,
+            stack: false,
+            string_size: 64,
+            ring_size: 1 << 16,
+        };
+        let plain = Plan::new(&kernel, &request).expect("plan");
+        request.stack = true;
+        let stacked = Plan::new(&kernel, &request).expect("plan");
+        let (without, with) = (&plain.probes[0].layout, &stacked.probes[0].layout);
+        assert_eq!((without.stack, with.stack), (None, Some(without.size)));
+        assert_eq!(with.size, without.size + 8);
+        assert!(with.size.is_multiple_of(8));
+        for access in [ArgAccess::Plain, ArgAccess::Copied] {
+            let code = event(&stacked, 0, &stacked.probes[0], access)
+                .assemble(&asm::Options::default())
+                .expect("assemble");
+            assert!(code.stack_used <= BPF_STACK, "{}", code.stack_used);
+        }
+        assert!(stack::ROOMS.is_sorted() && stack::FIRST * stack::FRAME < BPF_STACK);
+    }
+}

@@ -1,0 +1,5 @@
+//! BPF programs as targets.
+
+use super::Check;
+
+pub(super) const CHECKS: &[Check] = &[];
