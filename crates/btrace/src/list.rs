@@ -38,6 +38,9 @@ pub fn list(args: &ListArgs) -> anyhow::Result<()> {
         if let Some(obstacle) = &listed.obstacle {
             write!(out, "  # {obstacle}")?;
         }
+        if let Some(call) = &listed.syscall {
+            write!(out, "  # {call}")?;
+        }
         out.push(b'\n');
     }
     print(&out)?;
@@ -53,8 +56,8 @@ pub fn prototypes(args: &Args) -> anyhow::Result<()> {
     let (all, error) = matches(&kernel, &args.specs()?)?;
     let mut out = Vec::new();
     for listed in &all {
-        match &listed.module {
-            Some(module) => writeln!(out, "{}; /* {module} */", listed.prototype)?,
+        match listed.module.as_ref().or(listed.syscall.as_ref()) {
+            Some(comment) => writeln!(out, "{}; /* {comment} */", listed.prototype)?,
             None => writeln!(out, "{};", listed.prototype)?,
         }
     }

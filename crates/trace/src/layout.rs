@@ -10,7 +10,8 @@
 //! 24  char[16] comm
 //! 40  u64     at exits only: kernel time at entry, ns; 0 when the entry was not seen
 //!  …  u64     with entries and exits both: the call's number, the same for its two events
-//!  …  u64[]   arguments by register slot, then the return value's slots
+//!  …  u64[]   arguments by register slot (of a system call's wrapper: the registers behind it), then the return value's
+//!             slots
 //!  …          texts and notes, each at a multiple of 8
 //!  …  i64     if a stack is captured: its bytes, or a negative error
 //!  …  u64[]   its frames, innermost first: room for one of [`stack::ROOMS`], the rest is not ours to read
@@ -21,6 +22,7 @@ use crate::error::Error;
 use crate::kernel::Kernel;
 use crate::plan::Method;
 use crate::pointee;
+use crate::syscalls::Syscall;
 use crate::target::Target;
 use btf::{Btf, Kind, Shape, TypeId};
 
@@ -110,12 +112,26 @@ pub struct Argument {
     pub offset: u32,
     /// Its first register slot in the program's context.
     pub(crate) slot: u32,
-    /// Register slots that it takes: 2 for a structure of 9 to 16 bytes by value, else 1.
+    /// Register slots that it takes: 2 for a structure of 9 to 16 bytes by value, 0 for what [`Layout::registers`] has,
+    /// else 1.
     pub(crate) slots: u32,
     /// Text it points to.
     pub string: Option<StringField>,
     /// What is shown of the object it points to.
     pub notes: Vec<NoteField>,
+}
+
+/// Part of the `struct pt_regs` that the first argument points to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Registers {
+    /// Offset in the record.
+    pub offset: u32,
+    /// Offset in the structure.
+    pub from: u32,
+    /// Bytes.
+    pub size: u32,
+    /// Offsets in the record of upper halves that count for nothing.
+    pub cleared: Vec<u32>,
 }
 
 /// Layout of a probe's record.
@@ -127,6 +143,8 @@ pub struct Layout {
     pub call: Option<u32>,
     /// Arguments in order.
     pub args: Vec<Argument>,
+    /// Registers of the program that made a system call, in which the arguments lie.
+    pub(crate) registers: Option<Registers>,
     /// Return value, unless void or not captured.
     pub ret: Option<Argument>,
     /// Whether the context is captured.
@@ -167,7 +185,23 @@ impl Layout {
         let call = paired.then(|| take(&mut at, 8));
         let mut slot = 0;
         let mut args = Vec::with_capacity(target.params.len());
-        for (index, param) in target.params.iter().enumerate() {
+        let syscall = match &target.syscall {
+            Some(call) if method == Method::Fexit && call.overwrites_registers() => {
+                log::info!(
+                    "{}: its registers may be overwritten when it returns; --mode entry and --mode both show its arguments",
+                    target.label()
+                );
+                None
+            }
+            call => call.as_ref(),
+        };
+        let mut registers = None;
+        if let Some(call) = syscall {
+            // The wrapper's own argument.
+            slot = 1;
+            (registers, args) = behind(call, &mut at, string_size);
+        }
+        for (index, param) in target.params.iter().enumerate().filter(|_| syscall.is_none()) {
             let name = if param.name.is_empty() { format!("arg{index}") } else { param.name.clone() };
             args.push(argument(btf, target, name, param.ty, &mut slot, &mut at)?);
         }
@@ -176,15 +210,17 @@ impl Layout {
             true => Some(argument(btf, target, "retval".into(), target.ret, &mut slot, &mut at)?),
             false => None,
         };
-        let types = target.params.iter().map(|p| p.ty).chain(returns.then_some(target.ret));
-        for (arg, ty) in args.iter_mut().chain(ret.as_mut()).zip(types) {
+        let params = target.params.iter().map(|p| p.ty).filter(|_| syscall.is_none());
+        let types = params.chain(returns.then_some(target.ret));
+        let typed = args.iter_mut().filter(|_| syscall.is_none()).chain(ret.as_mut());
+        for (arg, ty) in typed.zip(types) {
             if let Some(char_ptr) = btf.is_char_ptr(ty) {
                 arg.string = Some(string(&mut at, string_size, char_ptr.is_const));
             }
             arg.notes = notes(btf, ty, &mut at, string_size)?;
         }
         let stack = stack.then(|| take(&mut at, 8));
-        Ok(Layout { entry_time, call, args, ret, context, stack, size: at })
+        Ok(Layout { entry_time, call, args, registers, ret, context, stack, size: at })
     }
 
     /// Bytes that one event takes in the ring buffer, the ring's own header included; frames of a stack come on top,
@@ -237,6 +273,37 @@ fn argument(
     };
     *slot += slots;
     Ok(arg)
+}
+
+/// A system call's arguments, and the registers that hold them.
+fn behind(call: &Syscall, at: &mut u32, string_size: u32) -> (Option<Registers>, Vec<Argument>) {
+    let offsets = || call.params.iter().map(|p| p.offset);
+    let (Some(from), Some(last)) = (offsets().min(), offsets().max()) else { return (None, Vec::new()) };
+    let size = last - from + 8;
+    let offset = take(at, size);
+    let mut registers = Registers { offset, from, size, cleared: Vec::new() };
+    let mut args = Vec::with_capacity(call.params.len());
+    for param in &call.params {
+        let here = offset + param.offset - from;
+        if param.lower_half && param.size > 4 {
+            registers.cleared.push(here + 4);
+        }
+        args.push(Argument {
+            name: param.name.clone(),
+            type_name: param.type_name.clone(),
+            shape: param.shape.clone(),
+            size: param.size,
+            offset: here,
+            slot: 0,
+            slots: 0,
+            string: None,
+            notes: Vec::new(),
+        });
+    }
+    for (arg, _) in args.iter_mut().zip(&call.params).filter(|(_, param)| param.text) {
+        arg.string = Some(string(at, string_size, true));
+    }
+    (Some(registers), args)
 }
 
 fn string(at: &mut u32, size: u32, user_too: bool) -> StringField {

@@ -30,6 +30,7 @@ mod program;
 mod request;
 mod session;
 mod suggest;
+mod syscalls;
 mod target;
 mod tracker;
 
@@ -46,4 +47,5 @@ pub use pattern::{Pattern, split_list};
 pub use plan::{Method, Plan, Probe};
 pub use request::{Mode, Request, Scope, TargetKind, TargetSpec};
 pub use session::{Failed, Losses, Session};
+pub use syscalls::{Param, Syscall};
 pub use target::{Resolved, Target};

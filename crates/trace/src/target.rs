@@ -5,6 +5,7 @@ use crate::kernel::Kernel;
 use crate::pattern::Pattern;
 use crate::request::{Scope, TargetKind, TargetSpec};
 use crate::suggest;
+use crate::syscalls::{self, Syscall};
 use btf::{Btf, Kind, TypeId};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -32,6 +33,8 @@ pub struct Target {
     pub ret: TypeId,
     /// Takes `...` besides.
     pub variadic: bool,
+    /// The system call that it is the wrapper of.
+    pub syscall: Option<Syscall>,
 }
 
 /// What patterns came to.
@@ -129,6 +132,7 @@ pub fn resolve(kernel: &Kernel, specs: &[TargetSpec]) -> Result<Resolved, Error>
         }
     }
     merge(kernel, &mut resolved)?;
+    syscalls::unwrap(kernel, resolved.targets.iter_mut())?;
     match (resolved.targets.as_slice(), resolved.refused.as_slice()) {
         ([], [(target, reason)]) => Err(Error::Target { target: target.clone(), reason: reason.clone() }),
         ([], [(target, reason), ..]) => {
@@ -266,6 +270,7 @@ fn function(btf: &Btf, id: TypeId) -> Result<Target, Error> {
         params: proto.params,
         ret: proto.ret,
         variadic: proto.variadic,
+        syscall: None,
     })
 }
 
@@ -306,6 +311,7 @@ fn tracepoint(btf: &Btf, id: TypeId) -> Result<Target, Error> {
         params,
         ret: TypeId(0),
         variadic: false,
+        syscall: None,
     })
 }
 
@@ -335,6 +341,8 @@ pub(crate) fn unknown(kernel: &Kernel, spec: &TargetSpec) -> Error {
         }
     } else if tracepoint_names().any(|n| n == name) {
         format!("; there is a tracepoint of that name: btrace -t {name}")
+    } else if let Some(function) = syscalls::meant(btf, name) {
+        format!("; the system call's function is {function}: btrace -k {function}")
     } else {
         match variants(name) {
             found if !found.is_empty() => {

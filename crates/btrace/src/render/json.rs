@@ -44,8 +44,11 @@ impl Json {
                 format!(",\"retval\":{{\"type\":{},\"value\":", string(&r.type_name))
             });
             let (name, method) = (string(&probe.target.name), string(probe.method.name()));
+            let syscall = probe.target.syscall.as_ref().map_or(String::new(), |call| {
+                format!("\"syscall\":{},\"compat\":{},", string(&call.name), call.compat)
+            });
             Fixed {
-                head: format!("{{\"target\":{name},\"method\":{method},\"time\":\"").into_bytes(),
+                head: format!("{{\"target\":{name},{syscall}\"method\":{method},\"time\":\"").into_bytes(),
                 args: args.collect(),
                 retval: retval.into_bytes(),
             }

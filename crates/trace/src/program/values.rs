@@ -1,7 +1,7 @@
 //! Arguments, return values, and what they point to.
 
 use super::{ArgAccess, Lines};
-use crate::layout::{Argument, NOT_READ, NoteField, NoteKind, StringField};
+use crate::layout::{Argument, NOT_READ, NoteField, NoteKind, Registers, StringField};
 use crate::plan::Probe;
 use asm::{Alu, Arg, Cmp, Func, Helper, Reg, Size, Width};
 
@@ -15,7 +15,15 @@ pub(super) fn arguments(
     record: Reg,
 ) {
     let layout = &probe.layout;
-    let all = || layout.args.iter().chain(&layout.ret);
+    if let Some(registers) = &layout.registers {
+        lines.mark(f, "registers of the program that made the system call");
+        let from = match access {
+            ArgAccess::Plain => f.load(Size::DW, ctx, 0),
+            ArgAccess::Copied => copied_slot(f, ctx, 0),
+        };
+        behind(f, registers, from, record);
+    }
+    let all = || layout.args.iter().chain(&layout.ret).filter(|a| a.slots > 0);
     match access {
         ArgAccess::Plain => {
             for arg in all() {
@@ -32,9 +40,26 @@ pub(super) fn arguments(
             lines.mark(f, "arguments");
             f.call(
                 Helper::PROBE_READ_KERNEL,
-                &[Arg::Offset(record, first.offset as i32), Arg::Imm(i64::from(slots * 8)), Arg::Reg(ctx)],
+                &[
+                    Arg::Offset(record, first.offset as i32),
+                    Arg::Imm(i64::from(slots * 8)),
+                    Arg::Offset(ctx, (first.slot * 8) as i32),
+                ],
             );
         }
+    }
+}
+
+/// Copies the registers of a system call, which `from` points to.
+fn behind(f: &mut Func<'_>, registers: &Registers, from: Reg, record: Reg) {
+    let Registers { offset, from: first, size, cleared } = registers;
+    let from = f.alu(Alu::Add, Width::W64, from, i64::from(*first));
+    f.call(
+        Helper::PROBE_READ_KERNEL,
+        &[Arg::Offset(record, *offset as i32), Arg::Imm(i64::from(*size)), Arg::Reg(from)],
+    );
+    for half in cleared {
+        f.store(Size::W, record, *half as i32, 0);
     }
 }
 
