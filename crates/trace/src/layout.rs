@@ -187,10 +187,12 @@ impl Layout {
         let mut args = Vec::with_capacity(target.params.len());
         let syscall = match &target.syscall {
             Some(call) if method == Method::Fexit && call.overwrites_registers() => {
-                log::info!(
-                    "{}: its registers may be overwritten when it returns; --mode entry and --mode both show its arguments",
-                    target.label()
-                );
+                if !paired {
+                    log::warn!(
+                        "{}: its registers may be overwritten when it returns; --mode entry and --mode both show its arguments",
+                        target.label()
+                    );
+                }
                 None
             }
             call => call.as_ref(),

@@ -20,17 +20,30 @@ const TABLE: &str = include_str!("syscalls.txt");
 /// Functions of system calls, by the beginning of their names: whether the table's compat lines hold for them, and which
 /// registers they take their arguments from. The x32 ones share the 64-bit registers.
 const WRAPPERS: [(&str, bool, Registers); 4] = [
-    ("__x64_sys_", false, &NATIVE),
-    ("__ia32_sys_", false, &IA32),
-    ("__ia32_compat_sys_", true, &IA32),
-    ("__x64_compat_sys_", true, &NATIVE),
+    ("__x64_sys_", false, Registers::Native),
+    ("__ia32_sys_", false, Registers::Ia32),
+    ("__ia32_compat_sys_", true, Registers::Ia32),
+    ("__x64_compat_sys_", true, Registers::Native),
 ];
 
-/// Members of `struct pt_regs`, by argument.
-type Registers = &'static [&'static str; 6];
+/// Where a program has a call's arguments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Registers {
+    /// A 64-bit program's `syscall`.
+    Native,
+    /// A 32-bit program's `int $0x80`, or `sysenter`.
+    Ia32,
+}
 
-const NATIVE: [&str; 6] = ["di", "si", "dx", "r10", "r8", "r9"];
-const IA32: [&str; 6] = ["bx", "cx", "dx", "si", "di", "bp"];
+impl Registers {
+    /// Members of `struct pt_regs`, by argument.
+    const fn names(self) -> &'static [&'static str; 6] {
+        match self {
+            Registers::Native => &["di", "si", "dx", "r10", "r8", "r9"],
+            Registers::Ia32 => &["bx", "cx", "dx", "si", "di", "bp"],
+        }
+    }
+}
 
 /// A system call whose wrapper is a target.
 #[derive(Clone, Debug)]
@@ -156,7 +169,7 @@ pub(crate) fn unwrap<'a>(
     let regs =
         btf.find(Kind::Struct, "pt_regs").ok_or_else(|| Error::Kernel { what: "struct pt_regs".into() })?;
     let mut offsets = BTreeMap::new();
-    for register in NATIVE.iter().chain(&IA32) {
+    for register in Registers::Native.names().iter().chain(Registers::Ia32.names()) {
         offsets.insert(*register, btf.member(regs, register)?.byte_offset());
     }
     let mut types = Types::default();
@@ -176,7 +189,7 @@ pub(crate) fn unwrap<'a>(
             .iter()
             .find(|line| line.iter().all(|(type_name, _)| types.has_structure(type_name)))
             .or(lines.last());
-        let ia32 = std::ptr::eq(registers, &IA32);
+        let ia32 = registers == Registers::Ia32;
         let param = |(register, (type_name, name)): (&&str, (&str, &str))| {
             let (shape, size) = types.value(btf, type_name);
             Param {
@@ -190,8 +203,8 @@ pub(crate) fn unwrap<'a>(
             }
         };
         let params = match line {
-            Some(line) => registers.iter().zip(line.iter().copied()).map(param).collect(),
-            None => registers.iter().map(|r| param((r, ("unsigned long", r)))).collect(),
+            Some(line) => registers.names().iter().zip(line.iter().copied()).map(param).collect(),
+            None => registers.names().iter().map(|r| param((r, ("unsigned long", r)))).collect(),
         };
         if line.is_none() {
             unknown.push(target.name.clone());
@@ -344,7 +357,7 @@ mod tests {
 
     #[test]
     fn wrappers_by_their_names() {
-        let of = |name| wrapped(name).map(|(call, compat, registers)| (call, compat, registers[3]));
+        let of = |name| wrapped(name).map(|(call, compat, registers)| (call, compat, registers.names()[3]));
         assert_eq!(of("__x64_sys_read"), Some(("read", false, "r10")));
         assert_eq!(of("__ia32_sys_read"), Some(("read", false, "si")));
         assert_eq!(of("__ia32_compat_sys_openat"), Some(("openat", true, "si")));

@@ -3,6 +3,8 @@
 mod methods;
 mod options;
 mod programs;
+mod shapes;
+mod syscalls;
 mod values;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,6 +16,7 @@ use serde_json::Value;
 
 use crate::frames::{self, Ran};
 use crate::kernels::{STOCK, Stock};
+use crate::testmod;
 use crate::vm::VmOptions;
 
 /// One command and what must come of it.
@@ -31,6 +34,12 @@ waiting() { rm -f /tmp/pid; workloads --pid --wait "$@" >/tmp/pid & w=$!; until_
 traced() { rm -f /tmp/said; btrace "$@" 2>/tmp/said & b=$!; until_said running /tmp/said; }
 # Ends it by a signal, shows what it said, and exits with its status.
 ended() { kill -$1 $b; wait $b; s=$?; cat /tmp/said >&2; exit $s; }
+# The release, then what was seen of a function of the module of shapes: as text, as JSON, and on stderr why not.
+shape() {
+    uname -r
+    [ -e /sys/kernel/btf/btrace_shapes ] || { btrace -k btrace_shapes:$1; return; }
+    grep "^$1 " /tmp/shapes.txt; grep "\"target\":\"$1\"" /tmp/shapes.json; grep ":$1: " /tmp/shapes.err >&2; return 0
+}
 until_said() { for i in $(seq 100); do grep -q "$1" "$2" 2>/dev/null && return; sleep 0.1; done; echo "never said: $1" >&2; exit 99; }
 "#;
 
@@ -50,8 +59,9 @@ const AT_ONCE: usize = 2;
 /// For all checks of one kernel, on a slow machine.
 const TIMEOUT: Duration = Duration::from_secs(900);
 
-/// Runs every check on every stock kernel, one boot each, and says how each went on stderr.
-pub fn run(only: Option<&str>) -> Result<Tally> {
+/// Runs every check on every stock kernel, one boot each, and says how each went on stderr. With `words`, only the checks
+/// whose names contain one of them.
+pub fn run(only: Option<&str>, words: &[String]) -> Result<Tally> {
     let kernels: Vec<&Stock> = STOCK.iter().filter(|s| only.is_none_or(|only| only == s.label)).collect();
     ensure!(!kernels.is_empty(), "the lab has no such kernel");
     let next = AtomicUsize::new(0);
@@ -60,7 +70,7 @@ pub fn run(only: Option<&str>) -> Result<Tally> {
         for _ in 0..AT_ONCE {
             scope.spawn(|| {
                 while let Some(stock) = kernels.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let (passed, failed, report) = kernel(stock);
+                    let (passed, failed, report) = kernel(stock, words);
                     let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
                     tally.passed += passed;
                     tally.failed += failed;
@@ -74,15 +84,31 @@ pub fn run(only: Option<&str>) -> Result<Tally> {
 
 /// Runs every check on one kernel: how many passed and failed, and what is to be said. A guest that gave no answer is
 /// one failure.
-fn kernel(stock: &Stock) -> (usize, usize, String) {
+fn kernel(stock: &Stock, words: &[String]) -> (usize, usize, String) {
     let (mut passed, mut failed, mut report) = (0, 0, String::new());
-    let checks: Vec<&Check> = [CHECKS, values::CHECKS, programs::CHECKS, options::CHECKS, methods::CHECKS]
-        .into_iter()
-        .flatten()
-        .collect();
+    let checks: Vec<&Check> = [
+        CHECKS,
+        values::CHECKS,
+        programs::CHECKS,
+        options::CHECKS,
+        methods::CHECKS,
+        shapes::CHECKS,
+        syscalls::CHECKS,
+    ]
+    .into_iter()
+    .flatten()
+    .filter(|check| words.is_empty() || words.iter().any(|word| check.name.contains(word)))
+    .collect();
     let commands: Vec<String> = checks.iter().map(|c| format!("{PRELUDE}{}", c.command)).collect();
     let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
+    let additions = match testmod::additions(stock) {
+        Ok(additions) => additions,
+        Err(error) => {
+            return (0, 1, format!("lab {:<5} FAILED  the module of shapes: {error:#}\n", stock.label));
+        }
+    };
     let options = VmOptions {
+        additions,
         modules: MODULES.iter().map(ToString::to_string).collect(),
         timeout: TIMEOUT,
         ..VmOptions::new(stock.label, "")
