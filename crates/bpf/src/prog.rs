@@ -45,7 +45,7 @@ pub enum AttachType {
 }
 
 /// Everything BPF_PROG_LOAD is told.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Load<'a> {
     /// At most 15 bytes reach the kernel.
     pub name: &'a str,
