@@ -57,6 +57,8 @@ pub struct Load<'a> {
     pub attach_btf_id: u32,
     /// The BTF that `attach_btf_id` is of: a module's, from [`crate::module_btf`]; none for vmlinux. Since 5.11.
     pub attach_btf: Option<BorrowedFd<'a>>,
+    /// It may sleep (BPF_F_SLEEPABLE), as programs of type syscall must.
+    pub sleepable: bool,
     /// Encoded instructions, `struct bpf_insn` each.
     pub insns: &'a [u64],
     /// BTF that func_info and line_info refer to.
@@ -76,6 +78,7 @@ impl<'a> Load<'a> {
             attach_type: AttachType::None,
             attach_btf_id: 0,
             attach_btf: None,
+            sleepable: false,
             insns,
             btf: None,
             func_info: &[],
@@ -97,6 +100,8 @@ impl AsFd for Program {
     }
 }
 
+const BPF_F_SLEEPABLE: u32 = 1 << 4;
+
 /// The log buffer for a refused load: the verifier keeps the end of what does not fit only from 6.4 on, so it is
 /// made large enough for any program of ours.
 const LOG_SIZE: usize = 1 << 20;
@@ -110,6 +115,7 @@ impl Program {
             insn_cnt: load.insns.len() as u32,
             insns: addr(load.insns),
             license: c"Dual MIT/GPL".as_ptr() as u64,
+            prog_flags: if load.sleepable { BPF_F_SLEEPABLE } else { 0 },
             prog_name: sys::object_name(load.name),
             expected_attach_type: load.attach_type as u32,
             prog_btf_fd: load.btf.map_or(0, |fd| fd.as_raw_fd() as u32),

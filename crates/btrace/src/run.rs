@@ -30,6 +30,7 @@ const LAST_TRIES: usize = 100;
 
 /// Everything attached, the command let go.
 pub struct Running {
+    plan: Plan,
     session: Session,
     renderer: Renderer,
     output: Output,
@@ -87,11 +88,12 @@ impl Running {
         say(format_args!("{} btrace is running.. ({targets})", clock.now()));
         let stacks = args.output_stack.then(|| Stacks::new(args.verbose > 0));
         let renderer = Renderer::new(args.json, session.probes(), clock, stacks);
-        let namesakes = Namesakes::of(&plan.probes);
+        let namesakes = Namesakes::of(&session);
         if let Some(command) = &command {
             command.release()?;
         }
         Ok(Some(Running {
+            plan,
             session,
             renderer,
             output,
@@ -145,6 +147,7 @@ impl Running {
             if got > 0 || self.started.elapsed() >= LOOK_AFTER {
                 self.namesakes.look();
             }
+            self.namesakes.attach(&self.plan, &mut self.session);
             if let Some(end) = self.pause(got)? {
                 return Ok(end);
             }

@@ -116,8 +116,8 @@ impl Kernel {
     /// The types that a target's ids are of: its module's, or vmlinux's.
     pub fn types_of(&self, target: &Target) -> Result<Arc<Btf>, Error> {
         match &target.module {
-            Some(module) => self.modules.types(module),
-            None => Ok(Arc::clone(&self.btf)),
+            Some(module) if target.address.is_none() => self.modules.types(module),
+            _ => Ok(Arc::clone(&self.btf)),
         }
     }
 }

@@ -84,6 +84,8 @@ pub struct Plan {
     pub probes: Vec<Probe>,
     /// Targets that cannot be traced, with the reason.
     pub refused: Vec<(String, String)>,
+    /// What is to be said of targets, a line each.
+    pub remarks: Vec<String>,
     pub(crate) filter: Filter,
     pub(crate) task: TaskFields,
     pub(crate) current_task_btf: bool,
@@ -98,7 +100,7 @@ impl Plan {
     /// A target that cannot be traced is an error when it is the only one; else it is listed in
     /// [`Plan::refused`] and the rest go on.
     pub fn new(kernel: &Kernel, request: &Request) -> Result<Plan, Error> {
-        let Resolved { targets, mut refused } = target::resolve(kernel, &request.targets)?;
+        let Resolved { targets, mut refused, remarks } = target::resolve(kernel, &request.targets)?;
         let count = targets.len() + refused.len();
         let mut probes = Vec::with_capacity(targets.len());
         let preempt_count = PreemptCount::of(&kernel.btf);
@@ -134,6 +136,7 @@ impl Plan {
         Ok(Plan {
             probes,
             refused,
+            remarks,
             filter: request.filter.clone(),
             task: kernel.task,
             current_task_btf: kernel.current_task_btf,
