@@ -10,6 +10,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 pub enum ProgType {
     /// A packet filter; runs everywhere under a test run.
     SocketFilter = 1,
+    /// A kprobe or kretprobe, one or many: the context is `struct pt_regs`.
+    Kprobe = 2,
     /// A raw tracepoint: arguments as untyped 64-bit words.
     RawTracepoint = 17,
     /// fentry, fexit, tp_btf: arguments typed by BTF.
@@ -30,10 +32,20 @@ pub enum AttachType {
     Fentry = 24,
     /// BPF_TRACE_FEXIT.
     Fexit = 25,
+    /// BPF_TRACE_KPROBE_MULTI: kprobes by ftrace, many at once (5.18).
+    KprobeMulti = 42,
+    /// BPF_TRACE_KPROBE_SESSION: the same, entry and return by one program (6.10).
+    KprobeSession = 56,
+    /// BPF_TRACE_FSESSION: entry and exit of a function by one program (7.0).
+    Fsession = 58,
+    /// BPF_TRACE_FENTRY_MULTI: fentry for many functions at once (7.2).
+    FentryMulti = 59,
+    /// BPF_TRACE_FSESSION_MULTI: fsession for many functions at once (7.2).
+    FsessionMulti = 61,
 }
 
 /// Everything BPF_PROG_LOAD is told.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Load<'a> {
     /// At most 15 bytes reach the kernel.
     pub name: &'a str,
@@ -45,6 +57,8 @@ pub struct Load<'a> {
     pub attach_btf_id: u32,
     /// The BTF that `attach_btf_id` is of: a module's, from [`crate::module_btf`]; none for vmlinux. Since 5.11.
     pub attach_btf: Option<BorrowedFd<'a>>,
+    /// It may sleep (BPF_F_SLEEPABLE), as programs of type syscall must.
+    pub sleepable: bool,
     /// Encoded instructions, `struct bpf_insn` each.
     pub insns: &'a [u64],
     /// BTF that func_info and line_info refer to.
@@ -64,6 +78,7 @@ impl<'a> Load<'a> {
             attach_type: AttachType::None,
             attach_btf_id: 0,
             attach_btf: None,
+            sleepable: false,
             insns,
             btf: None,
             func_info: &[],
@@ -85,6 +100,8 @@ impl AsFd for Program {
     }
 }
 
+const BPF_F_SLEEPABLE: u32 = 1 << 4;
+
 /// The log buffer for a refused load: the verifier keeps the end of what does not fit only from 6.4 on, so it is
 /// made large enough for any program of ours.
 const LOG_SIZE: usize = 1 << 20;
@@ -98,6 +115,7 @@ impl Program {
             insn_cnt: load.insns.len() as u32,
             insns: addr(load.insns),
             license: c"Dual MIT/GPL".as_ptr() as u64,
+            prog_flags: if load.sleepable { BPF_F_SLEEPABLE } else { 0 },
             prog_name: sys::object_name(load.name),
             expected_attach_type: load.attach_type as u32,
             prog_btf_fd: load.btf.map_or(0, |fd| fd.as_raw_fd() as u32),

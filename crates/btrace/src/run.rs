@@ -30,6 +30,7 @@ const LAST_TRIES: usize = 100;
 
 /// Everything attached, the command let go.
 pub struct Running {
+    plan: Plan,
     session: Session,
     renderer: Renderer,
     output: Output,
@@ -87,11 +88,12 @@ impl Running {
         say(format_args!("{} btrace is running.. ({targets})", clock.now()));
         let stacks = args.output_stack.then(|| Stacks::new(args.verbose > 0));
         let renderer = Renderer::new(args.json, session.probes(), clock, stacks);
-        let namesakes = Namesakes::of(&plan.probes);
+        let namesakes = Namesakes::of(&session);
         if let Some(command) = &command {
             command.release()?;
         }
         Ok(Some(Running {
+            plan,
             session,
             renderer,
             output,
@@ -145,6 +147,7 @@ impl Running {
             if got > 0 || self.started.elapsed() >= LOOK_AFTER {
                 self.namesakes.look();
             }
+            self.namesakes.attach(&self.plan, &mut self.session);
             if let Some(end) = self.pause(got)? {
                 return Ok(end);
             }
@@ -325,10 +328,14 @@ const NAMED: usize = 5;
 
 /// Names the targets that are not traced, each with its reason; when they are many, the first few.
 fn say_untraced(plan: &Plan, session: &Session) {
+    let verbose = log::log_enabled!(log::Level::Debug);
     let planned = plan.refused.iter().map(|(target, reason)| (target, reason));
     let failed = session.failed.iter().map(|f| (&f.target, &f.reason));
     let untraced: Vec<_> = planned.chain(failed).collect();
-    let named = if log::log_enabled!(log::Level::Debug) { untraced.len() } else { NAMED };
+    for remark in session.remarks.iter().take(if verbose { usize::MAX } else { NAMED }) {
+        say(format_args!("btrace: {remark}"));
+    }
+    let named = if verbose { untraced.len() } else { NAMED };
     for (target, reason) in untraced.iter().take(named) {
         say(format_args!("btrace: {target}: not traced: {reason}"));
     }

@@ -12,9 +12,12 @@
 //! has enough; what was lost on the way is in [`Session::losses`]. Nothing here prints.
 #![forbid(unsafe_code)]
 
+mod arch;
 mod attach;
+mod attach_many;
 mod context;
 mod danger;
+mod elsewhere;
 mod error;
 mod event;
 mod filter;
@@ -29,12 +32,14 @@ mod pointee;
 mod program;
 mod request;
 mod session;
+mod sites;
 mod suggest;
 mod syscalls;
 mod target;
 mod tracker;
 
 pub use context::Context;
+pub use elsewhere::{Elsewhere, Function, elsewhere};
 pub use error::Error;
 pub use event::{Event, Frames, Note, Stack, Text, Value};
 pub use filter::{Comm, Filter, PidNamespace};

@@ -108,6 +108,11 @@ fn wrapped(function: &str) -> Option<(&str, bool, Registers)> {
         .find_map(|(prefix, compat, registers)| Some((function.strip_prefix(prefix)?, *compat, *registers)))
 }
 
+/// Whether a function is a system call's, by its name.
+pub(crate) fn is_wrapper(function: &str) -> bool {
+    wrapped(function).is_some()
+}
+
 /// Functions of a system call that may be meant by `name`: `openat`, `sys_openat`.
 pub(crate) fn meant(btf: &Btf, name: &str) -> Option<String> {
     let call = ["__do_sys_", "__se_sys_", "sys_", "SyS_"].iter().find_map(|prefix| name.strip_prefix(prefix));
@@ -159,7 +164,9 @@ pub(crate) fn unwrap<'a>(
     let wrappers: Vec<(&mut Target, bool, Registers)> = targets
         .filter_map(|target| {
             let (_, compat, registers) = wrapped(&target.name)?;
-            (target.kind == TargetKind::Function && target.module.is_none() && takes_registers(btf, target))
+            // Of what only kallsyms knows, the name tells.
+            let is_wrapper = target.address.is_some() || takes_registers(btf, target);
+            (target.kind == TargetKind::Function && target.module.is_none() && is_wrapper)
                 .then_some((target, compat, registers))
         })
         .collect();
@@ -180,6 +187,7 @@ pub(crate) fn unwrap<'a>(
         }
     }
     types.find(btf);
+    let long = btf.find_many(&[(Kind::Int, "long int"), (Kind::Int, "long")]).into_iter().flatten().next();
     let mut unknown = Vec::new();
     for (target, compat, registers) in wrappers {
         let Some((name, ..)) = wrapped(&target.name) else { continue };
@@ -210,6 +218,9 @@ pub(crate) fn unwrap<'a>(
             unknown.push(target.name.clone());
         }
         let known = line.is_some();
+        if let (true, Some(long)) = (target.address.is_some(), long) {
+            target.ret = long;
+        }
         target.syscall = Some(Syscall { name: name.into(), compat: compat || ia32, params, known });
     }
     match unknown.as_slice() {

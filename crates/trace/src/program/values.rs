@@ -1,67 +1,8 @@
-//! Arguments, return values, and what they point to.
+//! What arguments and return values point to.
 
-use super::{ArgAccess, Lines};
-use crate::layout::{Argument, NOT_READ, NoteField, NoteKind, Registers, StringField};
-use crate::plan::Probe;
+use super::Lines;
+use crate::layout::{Argument, NOT_READ, NoteField, NoteKind, StringField};
 use asm::{Alu, Arg, Cmp, Func, Helper, Reg, Size, Width};
-
-/// Copies the argument slots and the return value into the record.
-pub(super) fn arguments(
-    f: &mut Func<'_>,
-    lines: &mut Lines,
-    probe: &Probe,
-    access: ArgAccess,
-    ctx: Reg,
-    record: Reg,
-) {
-    let layout = &probe.layout;
-    if let Some(registers) = &layout.registers {
-        lines.mark(f, "registers of the program that made the system call");
-        let from = match access {
-            ArgAccess::Plain => f.load(Size::DW, ctx, 0),
-            ArgAccess::Copied => copied_slot(f, ctx, 0),
-        };
-        behind(f, registers, from, record);
-    }
-    let all = || layout.args.iter().chain(&layout.ret).filter(|a| a.slots > 0);
-    match access {
-        ArgAccess::Plain => {
-            for arg in all() {
-                lines.mark(f, &format!("{} {}", arg.type_name, arg.name));
-                for slot in 0..arg.slots {
-                    let value = f.load(Size::DW, ctx, ((arg.slot + slot) * 8) as i32);
-                    f.store(Size::DW, record, (arg.offset + slot * 8) as i32, value);
-                }
-            }
-        }
-        ArgAccess::Copied => {
-            let slots: u32 = all().map(|a| a.slots).sum();
-            let Some(first) = all().next() else { return };
-            lines.mark(f, "arguments");
-            f.call(
-                Helper::PROBE_READ_KERNEL,
-                &[
-                    Arg::Offset(record, first.offset as i32),
-                    Arg::Imm(i64::from(slots * 8)),
-                    Arg::Offset(ctx, (first.slot * 8) as i32),
-                ],
-            );
-        }
-    }
-}
-
-/// Copies the registers of a system call, which `from` points to.
-fn behind(f: &mut Func<'_>, registers: &Registers, from: Reg, record: Reg) {
-    let Registers { offset, from: first, size, cleared } = registers;
-    let from = f.alu(Alu::Add, Width::W64, from, i64::from(*first));
-    f.call(
-        Helper::PROBE_READ_KERNEL,
-        &[Arg::Offset(record, *offset as i32), Arg::Imm(i64::from(*size)), Arg::Reg(from)],
-    );
-    for half in cleared {
-        f.store(Size::W, record, *half as i32, 0);
-    }
-}
 
 /// A context's slot as a plain number.
 pub(super) fn copied_slot(f: &mut Func<'_>, ctx: Reg, at: i32) -> Reg {
@@ -71,7 +12,7 @@ pub(super) fn copied_slot(f: &mut Func<'_>, ctx: Reg, at: i32) -> Reg {
 }
 
 /// Reads what an argument points to: its text, its notes.
-pub(super) fn pointees(f: &mut Func<'_>, lines: &mut Lines, arg: &Argument, record: Reg) {
+pub(super) fn pointees(f: &mut Func<'_>, lines: &Lines, arg: &Argument, record: Reg) {
     if let Some(field) = arg.string {
         lines.mark(f, &format!("text of {}", arg.name));
         // From the record rather than the context: there it is a plain number on every kernel.
