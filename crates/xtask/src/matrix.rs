@@ -1,5 +1,6 @@
 //! The lab matrix: what btrace must do on every kernel, checked on each of them.
 
+mod cases;
 mod methods;
 mod options;
 mod programs;
@@ -94,6 +95,7 @@ fn kernel(stock: &Stock, words: &[String]) -> (usize, usize, String) {
         methods::CHECKS,
         shapes::CHECKS,
         syscalls::CHECKS,
+        cases::CHECKS,
     ]
     .into_iter()
     .flatten()
@@ -269,7 +271,7 @@ const CHECKS: &[Check] = &[
         },
     },
     Check {
-        name: "Ctrl-C straight after a burst: what is in the buffer is still printed",
+        name: "case 23: Ctrl-C straight after a burst: what is in the buffer is still printed",
         command: r"
             waiting read-zero 20000 512
             traced -k vfs_read --filter-pid $w
@@ -385,7 +387,7 @@ EOF
         },
     },
     Check {
-        name: "a ring buffer that does not fit is made smaller, and that is said",
+        name: "case 13: a ring buffer that does not fit is made smaller, and that is said",
         command: "btrace -k vfs_read --buffer-size 2G -o /tmp/o -c 'workloads read-zero 2 3'",
         judge: |ran| {
             ensure!(
@@ -766,7 +768,7 @@ EOF
         },
     },
     Check {
-        name: "kallsyms without addresses: stacks without names, and one line that says why",
+        name: "case 12: kallsyms without addresses: stacks without names, and one line that says why",
         command: r"
             echo 2 >/proc/sys/kernel/kptr_restrict
             btrace -k vfs_read --output-stack --limit-events 2 -c 'workloads read-zero 5 512'; s=$?

@@ -110,6 +110,10 @@ static SHAPE int bs_same(int n)
 
 int bs_other(int n);
 
+SHAPE int bs_tail_called(int n) { OPAQUE; return n + 1; }
+/* Ends in a jump to the other. */
+SHAPE int bs_tail(int n) { return bs_tail_called(n * 2); }
+
 /* The compiler makes a copy of its own liking of this one, and drops the original. */
 static noinline int bs_suffixed(struct bs_pair *pair, int constant, int n)
 {
@@ -177,6 +181,7 @@ static int run(const char *value, const struct kernel_param *param)
 	bs_factorial(5);
 	bs_same(1);
 	bs_other(2);
+	bs_tail(20);
 	/* Twice, lest the call be made in place. */
 	if (bs_suffixed(&pair, 3, pair.first) == bs_suffixed(&pair, 3, pair.second))
 		return -EINVAL;
