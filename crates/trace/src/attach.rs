@@ -185,6 +185,7 @@ impl Attacher<'_> {
     /// Attaches a probe by the first way that the kernel grants.
     fn one(&self, index: u32, probe: &Probe) -> Result<Attached, Error> {
         let ways: &[Method] = match (probe.target.kind, &probe.obstacle, probe.at_exit) {
+            (TargetKind::Tracepoint, ..) if probe.method == Method::RawTp => &[Method::RawTp],
             (TargetKind::Tracepoint, ..) => &[Method::TpBtf, Method::RawTp],
             (_, Some(_), _) => &[Method::Kprobe],
             (_, None, false) => &[Method::Fentry, Method::Kprobe],
