@@ -32,6 +32,28 @@ pub enum AttachType {
     Fexit = 25,
 }
 
+/// What a tracing program's `attach_btf_id` is of.
+#[derive(Clone, Copy, Debug, Default)]
+pub enum AttachTo<'a> {
+    /// vmlinux's BTF.
+    #[default]
+    Kernel,
+    /// A module's BTF object, from [`crate::module_btf`] (5.11).
+    Module(BorrowedFd<'a>),
+    /// The BTF of a BPF program, which is given itself: the id is of one of its functions.
+    Program(BorrowedFd<'a>),
+}
+
+impl AttachTo<'_> {
+    /// `attach_prog_fd`, which is also `attach_btf_obj_fd`.
+    fn fd(self) -> u32 {
+        match self {
+            AttachTo::Kernel => 0,
+            AttachTo::Module(fd) | AttachTo::Program(fd) => fd.as_raw_fd() as u32,
+        }
+    }
+}
+
 /// Everything BPF_PROG_LOAD is told.
 #[derive(Debug)]
 pub struct Load<'a> {
@@ -43,8 +65,8 @@ pub struct Load<'a> {
     pub attach_type: AttachType,
     /// BTF id of the function or of the tracepoint's typedef; 0 when not typed.
     pub attach_btf_id: u32,
-    /// The BTF that `attach_btf_id` is of: a module's, from [`crate::module_btf`]; none for vmlinux. Since 5.11.
-    pub attach_btf: Option<BorrowedFd<'a>>,
+    /// What `attach_btf_id` is of.
+    pub attach_to: AttachTo<'a>,
     /// Encoded instructions, `struct bpf_insn` each.
     pub insns: &'a [u64],
     /// BTF that func_info and line_info refer to.
@@ -63,7 +85,7 @@ impl<'a> Load<'a> {
             ty,
             attach_type: AttachType::None,
             attach_btf_id: 0,
-            attach_btf: None,
+            attach_to: AttachTo::Kernel,
             insns,
             btf: None,
             func_info: &[],
@@ -90,6 +112,15 @@ impl AsFd for Program {
 const LOG_SIZE: usize = 1 << 20;
 
 impl Program {
+    /// A program by its descriptor; `name` is what errors call it.
+    pub(crate) fn of(fd: OwnedFd, name: String) -> Program {
+        Program { fd, name }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Loads a program under a GPL-compatible licence, without a log; when it is refused, loads again with the log
     /// on, so that [`Error::Load`] can say why.
     pub fn load(load: &Load<'_>) -> Result<Program> {
@@ -108,7 +139,7 @@ impl Program {
             line_info: addr(load.line_info),
             line_info_cnt: load.line_info.len() as u32,
             attach_btf_id: load.attach_btf_id,
-            attach_prog_fd: load.attach_btf.map_or(0, |fd| fd.as_raw_fd() as u32),
+            attach_prog_fd: load.attach_to.fd(),
             ..Default::default()
         };
         if load.btf.is_none() {

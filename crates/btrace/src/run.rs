@@ -77,6 +77,9 @@ impl Running {
             say(format_args!("btrace: ended before everything was attached; nothing was traced"));
             return Ok(None);
         }
+        for note in &plan.notes {
+            say(format_args!("btrace: {note}"));
+        }
         say_untraced(&plan, &session);
         output.begin()?;
         let clock = Clock::new()?;
@@ -85,7 +88,10 @@ impl Running {
             n => format!("{n} targets"),
         };
         say(format_args!("{} btrace is running.. ({targets})", clock.now()));
-        let stacks = args.output_stack.then(|| Stacks::new(args.verbose > 0));
+        let stacks = match args.output_stack {
+            true => Some(Stacks::new(args.verbose > 0, session.tags()?)),
+            false => None,
+        };
         let renderer = Renderer::new(args.json, session.probes(), clock, stacks);
         let namesakes = Namesakes::of(&plan.probes);
         if let Some(command) = &command {

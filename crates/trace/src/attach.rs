@@ -4,9 +4,10 @@
 use crate::error::Error;
 use crate::plan::{Method, Plan, Probe};
 use crate::program::{self, ArgAccess, maps};
+use crate::program_target;
 use crate::target::{self, Target};
 use asm::{Code, MapId};
-use bpf::{AttachType, BtfObject, Link, Load, ProgType, Program};
+use bpf::{AttachTo, AttachType, BtfObject, Link, Load, ProgType, Program};
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::sync::Mutex;
@@ -15,6 +16,12 @@ use std::time::Duration;
 
 /// Attaches and detaches under way at one time.
 const AT_ONCE: usize = 32;
+
+/// Words passed on of a BPF function whose prototype is not confirmed (`MAX_BPF_FUNC_REG_ARGS`, include/linux/bpf.h).
+const UNCONFIRMED_SLOTS: u32 = 5;
+
+/// `r2 = *(u64 *)(r1 + 40); r0 = 0; exit`.
+const SIXTH_WORD: [u64; 3] = [0x79 | 0x12 << 8 | (UNCONFIRMED_SLOTS as u64 * 8) << 16, 0xb7, 0x95];
 
 /// How long the caller waits between two looks at whether to stop.
 const LOOK: Duration = Duration::from_millis(5);
@@ -110,6 +117,8 @@ impl Attacher<'_> {
 
     /// Loads what a probe takes, all of it before any is attached, so that nothing is left of one that fails.
     fn one(&self, index: u32, probe: &Probe) -> Result<Attached, Error> {
+        let settled = self.return_slot(probe);
+        let probe = settled.as_ref().unwrap_or(probe);
         let event = match probe.method {
             Method::RawTp => return self.raw(index, probe),
             Method::TpBtf => match self.load_event(index, probe) {
@@ -139,6 +148,34 @@ impl Attacher<'_> {
         }
         programs.push(link(event, probe)?);
         Ok(Attached { method: probe.method, programs })
+    }
+
+    /// A BPF program's probe with its return value where the kernel puts it, if that is not where the prototype says.
+    ///
+    /// Of functions whose prototype its verifier could not confirm (a static one that takes a pointer, a main one whose
+    /// context is declared as something else) the kernel passes on five words, whatever they are declared to take, and the
+    /// return value after them (`func_info_aux.unreliable`, kernel/bpf/btf.c). It tells nobody which those are; but of them
+    /// alone a program may read the sixth word.
+    fn return_slot(&self, probe: &Probe) -> Option<Probe> {
+        probe.layout.ret.as_ref().filter(|ret| ret.slot < UNCONFIRMED_SLOTS)?;
+        probe.target.program.as_ref()?;
+        let look = Load {
+            attach_type: AttachType::Fexit,
+            attach_btf_id: probe.target.btf_id.0,
+            attach_to: self.attach_to(&probe.target),
+            ..Load::new("sixth_word", ProgType::Tracing, &SIXTH_WORD)
+        };
+        if let Err(error) = Program::load(&look) {
+            // If it is for another reason, the event's own program will be refused for it too.
+            log::trace!("{}: prototype confirmed: {error}", probe.target.label());
+            return None;
+        }
+        log::debug!("{}: the kernel could not confirm its prototype", probe.target.label());
+        let mut moved = probe.clone();
+        if let Some(ret) = &mut moved.layout.ret {
+            ret.slot = UNCONFIRMED_SLOTS;
+        }
+        Some(moved)
     }
 
     /// Attaches a tracepoint's program without types.
@@ -203,6 +240,7 @@ impl Attacher<'_> {
                     Some(log) => Error::Target {
                         target: probe.target.label(),
                         reason: missing_symbol(&probe.target, log)
+                            .or_else(|| program_target::refusal(log).map(str::to_string))
                             .unwrap_or_else(|| verifier_reason(log, method)),
                     },
                     None if source.is_permission() => Error::MethodRefused { method, cause: source },
@@ -211,6 +249,15 @@ impl Attacher<'_> {
                 other => other,
             }
         })
+    }
+
+    /// What a target's id is of.
+    fn attach_to<'a>(&'a self, target: &'a Target) -> AttachTo<'a> {
+        if let Some(function) = &target.program {
+            return AttachTo::Program(function.program.handle.as_fd());
+        }
+        let module = target.module.as_ref().and_then(|module| self.modules.get(module));
+        module.map_or(AttachTo::Kernel, |object| AttachTo::Module(object.as_fd()))
     }
 
     fn load(
@@ -233,7 +280,7 @@ impl Attacher<'_> {
             ty,
             attach_type,
             attach_btf_id: target.map_or(0, |t| t.btf_id.0),
-            attach_btf: target.and_then(|t| self.modules.get(t.module.as_ref()?)).map(AsFd::as_fd),
+            attach_to: target.map_or(AttachTo::Kernel, |t| self.attach_to(t)),
             insns: &insns,
             btf: Some(btf.as_fd()),
             func_info: &func_info,

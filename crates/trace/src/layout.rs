@@ -169,15 +169,18 @@ impl Layout {
         let mut args = Vec::with_capacity(target.params.len());
         for (index, param) in target.params.iter().enumerate() {
             let name = if param.name.is_empty() { format!("arg{index}") } else { param.name.clone() };
-            args.push(argument(btf, target, name, param.ty, &mut slot, &mut at)?);
+            let (btf, ty) = target.argument_type(kernel, btf, index, param.ty);
+            args.push(argument(btf, target, name, ty, &mut slot, &mut at)?);
         }
         let returns = method == Method::Fexit && btf.get(btf.resolve(target.ret))?.kind() != Kind::Void;
         let mut ret = match returns {
             true => Some(argument(btf, target, "retval".into(), target.ret, &mut slot, &mut at)?),
             false => None,
         };
-        let types = target.params.iter().map(|p| p.ty).chain(returns.then_some(target.ret));
-        for (arg, ty) in args.iter_mut().chain(ret.as_mut()).zip(types) {
+        let declared = target.params.iter().enumerate();
+        let types = declared.map(|(index, p)| target.argument_type(kernel, btf, index, p.ty));
+        let types = types.chain(returns.then_some((btf, target.ret)));
+        for (arg, (btf, ty)) in args.iter_mut().chain(ret.as_mut()).zip(types) {
             if let Some(char_ptr) = btf.is_char_ptr(ty) {
                 arg.string = Some(string(&mut at, string_size, char_ptr.is_const));
             }

@@ -6,6 +6,7 @@ use crate::error::Error;
 use crate::filter::Filter;
 use crate::kernel::{Kernel, TaskFields};
 use crate::layout::{Captures, Layout};
+use crate::program_target;
 use crate::request::{Mode, Request, TargetKind};
 use crate::target::{self, Resolved, Target};
 use std::fmt;
@@ -78,6 +79,8 @@ pub struct Plan {
     pub probes: Vec<Probe>,
     /// Targets that cannot be traced, with the reason.
     pub refused: Vec<(String, String)>,
+    /// What is to be said of patterns that came to more than one thing.
+    pub notes: Vec<String>,
     pub(crate) filter: Filter,
     pub(crate) task: TaskFields,
     pub(crate) current_task_btf: bool,
@@ -91,7 +94,9 @@ impl Plan {
     /// A target that cannot be traced is an error when it is the only one; else it is listed in
     /// [`Plan::refused`] and the rest go on.
     pub fn new(kernel: &Kernel, request: &Request) -> Result<Plan, Error> {
-        let Resolved { targets, mut refused } = target::resolve(kernel, &request.targets)?;
+        let mut resolved = target::resolve(kernel, &request.targets)?;
+        program_target::resolve(kernel, &request.programs, &mut resolved)?;
+        let Resolved { targets, mut refused, notes } = resolved;
         let count = targets.len() + refused.len();
         let mut probes = Vec::with_capacity(targets.len());
         let preempt_count = PreemptCount::of(&kernel.btf);
@@ -106,8 +111,8 @@ impl Plan {
         for target in targets {
             let method = match (target.kind, request.mode) {
                 (TargetKind::Tracepoint, _) => Method::TpBtf,
-                (TargetKind::Function, Mode::Entry) => Method::Fentry,
-                (TargetKind::Function, Mode::Exit | Mode::Both) => Method::Fexit,
+                (TargetKind::Function | TargetKind::Program, Mode::Entry) => Method::Fentry,
+                (TargetKind::Function | TargetKind::Program, Mode::Exit | Mode::Both) => Method::Fexit,
             };
             let danger = match target.kind {
                 TargetKind::Function if !request.force => danger::reason(&target.name),
@@ -157,6 +162,7 @@ impl Plan {
         Ok(Plan {
             probes,
             refused,
+            notes,
             filter: request.filter.clone(),
             task: kernel.task,
             current_task_btf: kernel.current_task_btf,

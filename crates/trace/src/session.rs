@@ -5,9 +5,10 @@ use crate::error::Error;
 use crate::event::Event;
 use crate::plan::{Method, Plan, Probe};
 use crate::program::{cell, counter};
+use crate::program_target;
 use crate::tracker;
 use bpf::{BtfObject, Link, Map, MapType, Program, RingBuf};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
@@ -165,6 +166,13 @@ impl Session {
         })?;
         self.modules.insert(module.clone(), object);
         Ok(())
+    }
+
+    /// Tags of the programs that are attached, 16 hexadecimal digits each: the kernel's symbol table has them in the names
+    /// of programs, `bpf_prog_TAG_NAME`.
+    pub fn tags(&self) -> Result<BTreeSet<String>, Error> {
+        let tag = |(program, _): &(Program, Link)| Ok(program_target::hexadecimal(&program.details()?.tag));
+        self.attached.iter().map(tag).collect()
     }
 
     /// The descriptors of the maps; -1, which the kernel refuses, for one that this session has not made.

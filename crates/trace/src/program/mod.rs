@@ -197,6 +197,7 @@ mod tests {
         let pattern = Pattern::new("vfs_read").expect("pattern");
         let mut request = Request {
             targets: vec![TargetSpec { kind: TargetKind::Function, pattern, scope: Scope::default() }],
+            programs: Vec::new(),
             mode: Mode::Exit,
             filter: Filter { tgids: vec![1, 2, 3], not_tgid: Some(4), followed: true, ..Filter::default() },
             force: false,
