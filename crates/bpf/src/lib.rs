@@ -14,6 +14,7 @@
 mod btf;
 mod error;
 mod existing;
+mod kprobe;
 mod link;
 mod map;
 mod poll;
@@ -26,7 +27,8 @@ mod sys;
 pub use btf::{BtfObject, load_btf, module_btf};
 pub use error::{Error, Result};
 pub use existing::{ProgDetails, btf_bytes, pinned_program_id, program_ids, program_ids_of_process};
-pub use link::{Link, attach_trampoline, open_raw_tracepoint};
+pub use kprobe::{KprobeAt, attach_kprobe};
+pub use link::{Link, attach_kprobe_multi, attach_tracing_multi, attach_trampoline, open_raw_tracepoint};
 pub use map::{Map, MapType};
 pub use poll::{wait_readable, wait_writable};
 pub use process::{Held, lower_thread_priority, pid_namespace_is_initial, raise_limits};

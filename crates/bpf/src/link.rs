@@ -1,8 +1,9 @@
 //! Attaching: a link lives as long as its file descriptor, so it dies with us whatever ends us.
 
 use crate::error::{Error, Result};
+use crate::prog::AttachType;
 use crate::prog::Program;
-use crate::sys::{self, RawTracepointOpen, bpf_fd};
+use crate::sys::{self, LinkKprobeMulti, LinkTracingMulti, RawTracepointOpen, addr, bpf_fd};
 use std::ffi::CString;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
@@ -11,6 +12,13 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 pub struct Link {
     #[expect(dead_code, reason = "held for its drop")]
     fd: OwnedFd,
+}
+
+impl Link {
+    /// A descriptor whose closing detaches.
+    pub(crate) fn of(fd: OwnedFd) -> Link {
+        Link { fd }
+    }
 }
 
 /// Attaches a tracing program (fentry, fexit, tp_btf) to what it was loaded for.
@@ -32,4 +40,55 @@ fn open(name: u64, prog: &Program, target: &str) -> Result<Link> {
     bpf_fd(sys::RAW_TRACEPOINT_OPEN, &mut attr)
         .map(|fd| Link { fd })
         .map_err(|source| Error::Sys { action: format!("attach to {target}"), source })
+}
+
+/// Attaches one program to many functions by their addresses ([`AttachType::KprobeMulti`] or
+/// [`AttachType::KprobeSession`]), each with a cookie for `bpf_get_attach_cookie`. All or nothing: one address that ftrace
+/// does not know fails the whole call, and the kernel does not say which.
+pub fn attach_kprobe_multi(
+    prog: &Program,
+    attach_type: AttachType,
+    addrs: &[u64],
+    cookies: &[u64],
+) -> Result<Link> {
+    let mut attr = LinkKprobeMulti {
+        prog_fd: prog.as_fd().as_raw_fd() as u32,
+        attach_type: attach_type as u32,
+        cnt: count(addrs.len(), cookies.len())?,
+        addrs: addr(addrs),
+        cookies: addr(cookies),
+        ..Default::default()
+    };
+    bpf_fd(sys::LINK_CREATE, &mut attr)
+        .map(|fd| Link { fd })
+        .map_err(|source| Error::Sys { action: format!("attach to {} functions", addrs.len()), source })
+}
+
+/// Attaches one program to many functions by their ids in the BTF that it was loaded for ([`AttachType::FentryMulti`],
+/// [`AttachType::FsessionMulti`]), each with a cookie. All or nothing, as [`attach_kprobe_multi`].
+pub fn attach_tracing_multi(
+    prog: &Program,
+    attach_type: AttachType,
+    ids: &[u32],
+    cookies: &[u64],
+) -> Result<Link> {
+    let mut attr = LinkTracingMulti {
+        prog_fd: prog.as_fd().as_raw_fd() as u32,
+        attach_type: attach_type as u32,
+        cnt: count(ids.len(), cookies.len())?,
+        ids: addr(ids),
+        cookies: addr(cookies),
+        ..Default::default()
+    };
+    bpf_fd(sys::LINK_CREATE, &mut attr)
+        .map(|fd| Link { fd })
+        .map_err(|source| Error::Sys { action: format!("attach to {} functions", ids.len()), source })
+}
+
+/// The kernel reads as many of both as we say there are.
+fn count(targets: usize, cookies: usize) -> Result<u32> {
+    u32::try_from(targets)
+        .ok()
+        .filter(|_| targets == cookies)
+        .ok_or_else(|| Error::Protocol(format!("{targets} functions and {cookies} cookies")))
 }

@@ -10,6 +10,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 pub enum ProgType {
     /// A packet filter; runs everywhere under a test run.
     SocketFilter = 1,
+    /// A kprobe or kretprobe, one or many: the context is `struct pt_regs`.
+    Kprobe = 2,
     /// A raw tracepoint: arguments as untyped 64-bit words.
     RawTracepoint = 17,
     /// fentry, fexit, tp_btf: arguments typed by BTF.
@@ -30,6 +32,16 @@ pub enum AttachType {
     Fentry = 24,
     /// BPF_TRACE_FEXIT.
     Fexit = 25,
+    /// BPF_TRACE_KPROBE_MULTI: kprobes by ftrace, many at once (5.18).
+    KprobeMulti = 42,
+    /// BPF_TRACE_KPROBE_SESSION: the same, entry and return by one program (6.10).
+    KprobeSession = 56,
+    /// BPF_TRACE_FSESSION: entry and exit of a function by one program (7.0).
+    Fsession = 58,
+    /// BPF_TRACE_FENTRY_MULTI: fentry for many functions at once (7.2).
+    FentryMulti = 59,
+    /// BPF_TRACE_FSESSION_MULTI: fsession for many functions at once (7.2).
+    FsessionMulti = 61,
 }
 
 /// What a tracing program's `attach_btf_id` is of.
@@ -55,7 +67,7 @@ impl AttachTo<'_> {
 }
 
 /// Everything BPF_PROG_LOAD is told.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Load<'a> {
     /// At most 15 bytes reach the kernel.
     pub name: &'a str,

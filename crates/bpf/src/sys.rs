@@ -23,6 +23,7 @@ pub const RAW_TRACEPOINT_OPEN: u32 = 17;
 pub const BTF_LOAD: u32 = 18;
 pub const BTF_GET_FD_BY_ID: u32 = 19;
 pub const BTF_GET_NEXT_ID: u32 = 23;
+pub const LINK_CREATE: u32 = 28;
 
 /// Longest object name the kernel takes, without the terminator (`BPF_OBJ_NAME_LEN` - 1).
 pub const NAME_MAX: usize = 15;
@@ -102,6 +103,19 @@ attr!(
 attr!(
     /// BPF_RAW_TRACEPOINT_OPEN.
     RawTracepointOpen { name: u64, prog_fd: u32, pad: u32, cookie: u64 }
+);
+attr!(
+    /// BPF_LINK_CREATE for `kprobe_multi`.
+    LinkKprobeMulti {
+        prog_fd: u32, target_fd: u32, attach_type: u32, flags: u32, multi_flags: u32, cnt: u32, syms: u64, addrs: u64,
+        cookies: u64,
+    }
+);
+attr!(
+    /// BPF_LINK_CREATE for `tracing_multi`.
+    LinkTracingMulti {
+        prog_fd: u32, target_fd: u32, attach_type: u32, flags: u32, ids: u64, cookies: u64, cnt: u32, pad: u32,
+    }
 );
 attr!(
     /// BPF_BTF_LOAD.

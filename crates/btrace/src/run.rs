@@ -331,10 +331,14 @@ const NAMED: usize = 5;
 
 /// Names the targets that are not traced, each with its reason; when they are many, the first few.
 fn say_untraced(plan: &Plan, session: &Session) {
+    let verbose = log::log_enabled!(log::Level::Debug);
     let planned = plan.refused.iter().map(|(target, reason)| (target, reason));
     let failed = session.failed.iter().map(|f| (&f.target, &f.reason));
     let untraced: Vec<_> = planned.chain(failed).collect();
-    let named = if log::log_enabled!(log::Level::Debug) { untraced.len() } else { NAMED };
+    for remark in session.remarks.iter().take(if verbose { usize::MAX } else { NAMED }) {
+        say(format_args!("btrace: {remark}"));
+    }
+    let named = if verbose { untraced.len() } else { NAMED };
     for (target, reason) in untraced.iter().take(named) {
         say(format_args!("btrace: {target}: not traced: {reason}"));
     }

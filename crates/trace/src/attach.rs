@@ -3,15 +3,16 @@
 
 use crate::error::Error;
 use crate::plan::{Method, Plan, Probe};
-use crate::program::{self, ArgAccess, maps};
+use crate::program::{self, ArgAccess, cell, maps};
 use crate::program_target;
+use crate::request::TargetKind;
 use crate::target::{self, Target};
 use asm::{Code, MapId};
-use bpf::{AttachTo, AttachType, BtfObject, Link, Load, ProgType, Program};
+use bpf::{AttachTo, AttachType, BtfObject, KprobeAt, Link, Load, Map, MapType, ProgType, Program};
 use std::collections::BTreeMap;
-use std::os::fd::AsFd;
-use std::sync::Mutex;
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 /// Attaches and detaches under way at one time.
@@ -26,25 +27,56 @@ const SIXTH_WORD: [u64; 3] = [0x79 | 0x12 << 8 | (UNCONFIRMED_SLOTS as u64 * 8) 
 /// How long the caller waits between two looks at whether to stop.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// Descriptors of the session's maps.
-#[derive(Clone, Copy, Debug)]
-pub struct MapFds {
+/// The maps of a session but the ring, which its reader owns.
+#[derive(Debug)]
+pub struct Maps {
+    /// Descriptor of the ring.
     pub ring: i32,
-    pub counters: i32,
-    pub calls: i32,
-    pub tasks: i32,
+    /// [`maps::COUNTERS`].
+    pub counters: Map,
+    /// [`maps::CALLS`], made when something may ask for it.
+    pub calls: Option<Map>,
+    /// [`maps::TASKS`], when a command is followed.
+    pub tasks: Option<Map>,
+    /// [`maps::KEPT`], made when a return probe is first attached.
+    pub kept: OnceLock<Map>,
 }
 
-impl MapFds {
+/// Places on kernel stacks whose calls can be timed, at one time.
+pub const MOST_CALLS: u32 = 16384;
+
+impl Maps {
+    /// -1, which the kernel refuses, for one that this session has not made.
     fn fd(&self, map: MapId) -> i32 {
+        let fd = |m: Option<&Map>| m.map_or(-1, |m| m.as_fd().as_raw_fd());
         match map {
             maps::RING => self.ring,
-            maps::COUNTERS => self.counters,
-            maps::CALLS => self.calls,
-            maps::TASKS => self.tasks,
+            maps::COUNTERS => fd(Some(&self.counters)),
+            maps::CALLS => fd(self.calls.as_ref()),
+            maps::TASKS => fd(self.tasks.as_ref()),
+            maps::KEPT => fd(self.kept.get()),
             _ => -1,
         }
     }
+
+    /// Makes the map of kept arguments unless there is one.
+    pub fn keep(&self) -> Result<(), Error> {
+        if self.kept.get().is_none() {
+            let made = Map::create(MapType::Hash, "kept", 8, cell::KEPT_SIZE, MOST_CALLS)?;
+            // Another thread's will do as well.
+            let _ = self.kept.set(made);
+        }
+        Ok(())
+    }
+}
+
+/// A program and where it is attached.
+#[derive(Debug)]
+pub struct Piece {
+    /// The program.
+    pub program: Program,
+    /// Its links: several where one program serves several functions of one name, or whole groups.
+    pub links: Vec<Link>,
 }
 
 /// A probe, attached.
@@ -52,8 +84,10 @@ impl MapFds {
 pub struct Attached {
     /// How, in the end.
     pub method: Method,
-    /// Its programs: the entry's time or event if there is one, then the event.
-    pub programs: Vec<(Program, Link)>,
+    /// Its programs: the entry's time or event if there is one, then the event. None if a program of many serves it.
+    pub pieces: Vec<Piece>,
+    /// What is to be said of it.
+    pub remark: Option<String>,
 }
 
 /// What became of a probe; `None` when it was not come to.
@@ -63,7 +97,7 @@ type Outcome = Option<Result<Attached, Error>>;
 #[derive(Clone, Copy, Debug)]
 pub struct Attacher<'a> {
     pub plan: &'a Plan,
-    pub maps: MapFds,
+    pub maps: &'a Maps,
     /// The kernel's BTF objects of the modules that targets are in.
     pub modules: &'a BTreeMap<String, BtfObject>,
 }
@@ -77,6 +111,8 @@ impl Attacher<'_> {
         // The entry of a pair is attached with its exit.
         let work: Vec<usize> =
             (0..probes.len()).filter(|i| probes.get(*i).is_some_and(|p| !p.is_paired_entry())).collect();
+        let many = self.many(&work, stop);
+        let work: Vec<usize> = work.into_iter().filter(|i| !many.served.contains_key(i)).collect();
         let outcomes: Vec<Mutex<Outcome>> = probes.iter().map(|_| Mutex::new(None)).collect();
         let set = |index: usize, result| {
             if let Some(Ok(mut outcome)) = outcomes.get(index).map(Mutex::lock) {
@@ -96,7 +132,8 @@ impl Attacher<'_> {
                 set(*index, result);
             }
         };
-        let mut stopped = false;
+        let mut stopped = many.stopped;
+        ended.store(stopped, Ordering::Relaxed);
         if work.len() == 1 {
             worker();
         }
@@ -111,43 +148,160 @@ impl Attacher<'_> {
                 std::thread::sleep(LOOK);
             }
         });
-        let outcomes = outcomes.into_iter().map(|o| o.into_inner().unwrap_or(None)).collect();
+        let mut outcomes: Vec<Outcome> =
+            outcomes.into_iter().map(|o| o.into_inner().unwrap_or(None)).collect();
+        let mut pieces = many.pieces;
+        for (index, method) in many.served {
+            if let Some(outcome) = outcomes.get_mut(index) {
+                let pieces = std::mem::take(&mut pieces);
+                *outcome = Some(Ok(Attached { method, pieces, remark: None }));
+            }
+        }
         (outcomes, stopped)
     }
 
-    /// Loads what a probe takes, all of it before any is attached, so that nothing is left of one that fails.
+    /// Attaches a probe by the first way that the kernel grants.
     fn one(&self, index: u32, probe: &Probe) -> Result<Attached, Error> {
+        let ways: &[Method] = match (probe.target.kind, &probe.obstacle, probe.at_exit) {
+            (TargetKind::Tracepoint, ..) => &[Method::TpBtf, Method::RawTp],
+            (TargetKind::Program, _, false) => &[Method::Fentry],
+            (TargetKind::Program, _, true) if self.plan.newer.fsession.is_some() => {
+                &[Method::Fsession, Method::Fexit]
+            }
+            (TargetKind::Program, _, true) => &[Method::Fexit],
+            (_, Some(_), _) => &[Method::Kprobe],
+            (_, None, false) => &[Method::Fentry, Method::Kprobe],
+            (_, None, true) if self.plan.newer.fsession.is_some() => {
+                &[Method::Fsession, Method::Fexit, Method::Kprobe]
+            }
+            (_, None, true) => &[Method::Fexit, Method::Kprobe],
+        };
         let settled = self.return_slot(probe);
         let probe = settled.as_ref().unwrap_or(probe);
-        let event = match probe.method {
-            Method::RawTp => return self.raw(index, probe),
-            Method::TpBtf => match self.load_event(index, probe) {
-                Ok(event) => event,
-                // Untyped it may pass; if not, the typed program's refusal says more.
-                Err(refusal @ (Error::Target { .. } | Error::MethodRefused { .. })) => {
-                    log::debug!("{}: trying raw_tp, for tp_btf is refused: {refusal}", probe.target.label());
-                    let raw = Probe { method: Method::RawTp, ..probe.clone() };
-                    return self.raw(index, &raw).map_err(|_| refusal);
+        let mut refusal = None;
+        for method in ways {
+            match self.by(*method, index, probe) {
+                Ok(attached) => return Ok(attached),
+                Err(error @ (Error::Target { .. } | Error::MethodRefused { .. })) => {
+                    log::debug!("{}: not by {method}: {error}", probe.target.label());
+                    let never =
+                        matches!(&error, Error::Target { reason, .. } if reason.starts_with(NEVER_RETURNS));
+                    // What is preferred has the better reason.
+                    refusal.get_or_insert(error);
+                    if never {
+                        break;
+                    }
                 }
                 Err(error) => return Err(error),
-            },
-            Method::Fentry | Method::Fexit => self.load_event(index, probe)?,
+            }
+        }
+        Err(match (refusal, &probe.obstacle) {
+            (Some(Error::Target { target, reason }), Some(obstacle)) => {
+                Error::Target { target, reason: format!("{obstacle}; {reason}") }
+            }
+            (Some(refusal), _) => refusal,
+            (None, _) => {
+                Error::Target { target: probe.target.label(), reason: "no way to attach to it".into() }
+            }
+        })
+    }
+
+    /// Loads what a probe takes, all of it before any is attached, so that nothing is left of one that fails.
+    fn by(&self, method: Method, index: u32, probe: &Probe) -> Result<Attached, Error> {
+        let mut pieces = Vec::new();
+        match method {
+            Method::RawTp => {
+                let program = program::event(self.plan, index, probe, ArgAccess::Plain);
+                let name = program::name(probe, &probe.target.name);
+                let program = self.raw_tracepoint(&name, &probe.target.label(), &program)?;
+                let link = bpf::open_raw_tracepoint(&program, &probe.target.name)?;
+                pieces.push(Piece { program, links: vec![link] });
+            }
+            Method::TpBtf | Method::Fentry => {
+                pieces.push(link(self.load_event(index, probe, method)?, probe, method)?);
+            }
+            Method::Fsession => pieces.push(link(self.load_event(index, probe, method)?, probe, method)?),
+            Method::Fexit => {
+                let event = self.load_event(index, probe, method)?;
+                let paired =
+                    probe.pair.and_then(|entry| Some((entry, self.plan.probes.get(entry as usize)?)));
+                let entry = match paired {
+                    Some((index, entry)) => self.load_event(index, entry, Method::Fentry)?,
+                    None => {
+                        let code =
+                            assemble(&probe.target.name, &program::entry_time(self.plan, index, probe))?;
+                        self.load_probe(&code, probe, AttachType::Fentry)?
+                    }
+                };
+                // The entry first, so that every exit seen after it has a duration.
+                pieces.push(link(entry, probe, method)?);
+                pieces.push(link(event, probe, method)?);
+            }
+            Method::Kprobe => return self.by_kprobe(index, probe),
+            Method::TracingMulti | Method::KprobeMulti => {
+                let reason = format!("{method} is for many functions");
+                return Err(Error::Target { target: probe.target.label(), reason });
+            }
+        }
+        Ok(Attached { method, pieces, remark: None })
+    }
+
+    /// A kprobe, and for exits the return's.
+    fn by_kprobe(&self, index: u32, probe: &Probe) -> Result<Attached, Error> {
+        let load = |program: &asm::Program| {
+            let name = program::name(probe, &probe.target.name);
+            let code = assemble(&probe.target.name, program)?;
+            log::trace!("{}:\n{}", probe.target.name, code.dump());
+            self.load(&code, &name, ProgType::Kprobe, AttachType::None, None)
+                .map_err(|error| refusal(error, probe, "kprobe"))
         };
         let mut programs = Vec::new();
-        if probe.method == Method::Fexit {
-            let paired = probe.pair.and_then(|entry| Some((entry, self.plan.probes.get(entry as usize)?)));
-            let entry = match paired {
-                Some((index, entry)) => self.load_event(index, entry)?,
-                None => {
-                    let code = assemble(&probe.target.name, &program::entry_time(self.plan, index, probe))?;
-                    self.load_probe(&code, probe, AttachType::Fentry)?
-                }
-            };
-            // The entry first, so that every exit seen after it has a duration.
-            programs.push(link(entry, probe)?);
+        if probe.at_exit {
+            if !program::can_keep(&probe.layout) {
+                let reason =
+                    "its arguments on the stack are more than a return probe keeps; --mode entry shows them";
+                return Err(Error::Target { target: probe.target.label(), reason: reason.into() });
+            }
+            self.maps.keep()?;
+            programs.push((load(&program::keep(self.plan, index, probe))?, false));
+            programs.push((load(&program::kretprobe(self.plan, index, probe))?, true));
+        } else {
+            programs.push((load(&program::kprobe(self.plan, index, probe))?, false));
         }
-        programs.push(link(event, probe)?);
-        Ok(Attached { method: probe.method, programs })
+        let mut remark = None;
+        let mut pieces: Vec<Piece> =
+            programs.into_iter().map(|(program, _)| Piece { program, links: Vec::new() }).collect();
+        let attach = |pieces: &mut Vec<Piece>, at: KprobeAt<'_>| {
+            for (n, piece) in pieces.iter_mut().enumerate() {
+                let link = bpf::attach_kprobe(&piece.program, at, probe.at_exit && n == 1)?;
+                piece.links.push(link);
+            }
+            Ok::<(), bpf::Error>(())
+        };
+        match attach(&mut pieces, KprobeAt::Symbol(&probe.target.name)) {
+            Ok(()) => {}
+            Err(error) if matches!(error.errno(), Some(libc_errno::ENOENT | libc_errno::EADDRNOTAVAIL)) => {
+                // No function has that very name, or several have.
+                let places = target::places_of(&probe.target);
+                if places.is_empty() {
+                    return Err(Error::Target {
+                        target: probe.target.label(),
+                        reason: kprobe_reason(&error),
+                    });
+                }
+                for place in &places {
+                    attach(&mut pieces, KprobeAt::Address(place.address)).map_err(|error| Error::Target {
+                        target: probe.target.label(),
+                        reason: kprobe_reason(&error),
+                    })?;
+                }
+                remark = target::remark(&probe.target, &places);
+            }
+            Err(error) => {
+                return Err(Error::Target { target: probe.target.label(), reason: kprobe_reason(&error) });
+            }
+        }
+        Ok(Attached { method: Method::Kprobe, pieces, remark })
     }
 
     /// A BPF program's probe with its return value where the kernel puts it, if that is not where the prototype says.
@@ -178,21 +332,20 @@ impl Attacher<'_> {
         Some(moved)
     }
 
-    /// Attaches a tracepoint's program without types.
-    fn raw(&self, index: u32, probe: &Probe) -> Result<Attached, Error> {
-        let program = program::event(self.plan, index, probe, ArgAccess::Plain);
-        let name = program::name(AttachType::None, &probe.target.name);
-        let loaded = self.raw_tracepoint(&name, &probe.target.label(), &program)?;
-        let link = bpf::open_raw_tracepoint(&loaded, &probe.target.name)?;
-        Ok(Attached { method: Method::RawTp, programs: vec![(loaded, link)] })
-    }
-
-    fn load_event(&self, index: u32, probe: &Probe) -> Result<Program, Error> {
+    fn load_event(&self, index: u32, probe: &Probe, method: Method) -> Result<Program, Error> {
         let mut refusal = None;
         for access in [ArgAccess::Plain, ArgAccess::Copied] {
-            let code = assemble(&probe.target.name, &program::event(self.plan, index, probe, access))?;
+            let (program, attach_type) = match (method, self.plan.newer.fsession) {
+                (Method::Fsession, Some(kfuncs)) => {
+                    (program::session(self.plan, kfuncs, index, probe, access), AttachType::Fsession)
+                }
+                (Method::Fexit, _) => (program::event(self.plan, index, probe, access), AttachType::Fexit),
+                (Method::TpBtf, _) => (program::event(self.plan, index, probe, access), AttachType::TpBtf),
+                _ => (program::event(self.plan, index, probe, access), AttachType::Fentry),
+            };
+            let code = assemble(&probe.target.name, &program)?;
             log::trace!("{}:\n{}", probe.target.name, code.dump());
-            match self.load_probe(&code, probe, probe.method.attach_type()) {
+            match self.load_probe(&code, probe, attach_type) {
                 // The verifier had a reason: perhaps it dislikes a plain load of some argument.
                 Err(error @ Error::Target { .. }) => {
                     if access == ArgAccess::Plain {
@@ -231,33 +384,26 @@ impl Attacher<'_> {
         let method = match attach_type {
             AttachType::Fentry => "fentry",
             AttachType::Fexit => "fexit",
-            AttachType::TpBtf | AttachType::None => "tp_btf",
+            AttachType::Fsession => "fsession",
+            _ => "tp_btf",
         };
-        let name = program::name(attach_type, &probe.target.name);
-        self.load(code, &name, ProgType::Tracing, attach_type, Some(&probe.target)).map_err(|error| {
-            match error {
-                Error::Sys(source @ bpf::Error::Load { .. }) => match source.log() {
-                    Some(log) => Error::Target {
-                        target: probe.target.label(),
-                        reason: missing_symbol(&probe.target, log)
-                            .or_else(|| program_target::refusal(log).map(str::to_string))
-                            .unwrap_or_else(|| verifier_reason(log, method)),
-                    },
-                    None if source.is_permission() => Error::MethodRefused { method, cause: source },
-                    None => Error::Target { target: probe.target.label(), reason: source.to_string() },
-                },
-                other => other,
-            }
-        })
+        let name = program::name(probe, &probe.target.name);
+        self.load(code, &name, ProgType::Tracing, attach_type, Some(&probe.target))
+            .map_err(|error| refusal(error, probe, method))
     }
 
     /// What a target's id is of.
     fn attach_to<'a>(&'a self, target: &'a Target) -> AttachTo<'a> {
-        if let Some(function) = &target.program {
-            return AttachTo::Program(function.program.handle.as_fd());
+        match &target.program {
+            Some(function) => AttachTo::Program(function.program.handle.as_fd()),
+            None => self.module(target.module.as_deref()),
         }
-        let module = target.module.as_ref().and_then(|module| self.modules.get(module));
-        module.map_or(AttachTo::Kernel, |object| AttachTo::Module(object.as_fd()))
+    }
+
+    /// A module's types, or the kernel's own.
+    pub fn module(&self, module: Option<&str>) -> AttachTo<'_> {
+        let object = module.and_then(|module| self.modules.get(module));
+        object.map_or(AttachTo::Kernel, |object| AttachTo::Module(object.as_fd()))
     }
 
     fn load(
@@ -268,29 +414,27 @@ impl Attacher<'_> {
         attach_type: AttachType,
         target: Option<&Target>,
     ) -> Result<Program, Error> {
+        let attach_to = target.map_or(AttachTo::Kernel, |t| self.attach_to(t));
+        let attach_btf_id = target.map_or(0, |t| t.btf_id.0);
+        self.load_as(code, Load { attach_type, attach_btf_id, attach_to, ..Load::new(name, ty, &[]) })
+    }
+
+    /// Loads code as `load` says, which lacks only what the code has.
+    pub fn load_as(&self, code: &Code, load: Load<'_>) -> Result<Program, Error> {
         let insns = code
             .relocate(|map| self.maps.fd(map))
-            .map_err(|source| Error::Assemble { target: name.into(), source })?;
+            .map_err(|source| Error::Assemble { target: load.name.into(), source })?;
         let btf = bpf::load_btf(&code.btf)?;
         let func_info: Vec<[u32; 2]> = code.func_info.iter().map(|f| [f.insn_off, f.type_id]).collect();
         let line_info: Vec<[u32; 4]> =
             code.line_info.iter().map(|l| [l.insn_off, l.file_name_off, l.line_off, l.line_col]).collect();
-        Ok(Program::load(&Load {
-            name,
-            ty,
-            attach_type,
-            attach_btf_id: target.map_or(0, |t| t.btf_id.0),
-            attach_to: target.map_or(AttachTo::Kernel, |t| self.attach_to(t)),
-            insns: &insns,
-            btf: Some(btf.as_fd()),
-            func_info: &func_info,
-            line_info: &line_info,
-        })?)
+        let (insns, btf) = (insns.as_slice(), Some(btf.as_fd()));
+        Ok(Program::load(&Load { insns, btf, func_info: &func_info, line_info: &line_info, ..load })?)
     }
 }
 
 /// Detaches, several at a time.
-pub fn release(attached: Vec<(Program, Link)>) {
+pub fn release(attached: Vec<Piece>) {
     if attached.len() <= 2 {
         return;
     }
@@ -307,17 +451,32 @@ pub fn release(attached: Vec<(Program, Link)>) {
     });
 }
 
-fn link(loaded: Program, probe: &Probe) -> Result<(Program, Link), Error> {
-    let link = bpf::attach_trampoline(&loaded, &probe.target.name).map_err(|error| match error.errno() {
-        Some(errno) => {
-            Error::Target { target: probe.target.label(), reason: attach_reason(probe.method, errno) }
-        }
-        None => error.into(),
-    })?;
-    Ok((loaded, link))
+/// A load that was refused, in terms of the probe.
+fn refusal(error: Error, probe: &Probe, method: &'static str) -> Error {
+    match error {
+        Error::Sys(source @ bpf::Error::Load { .. }) => match source.log() {
+            Some(log) => Error::Target {
+                target: probe.target.label(),
+                reason: missing_symbol(&probe.target, log)
+                    .or_else(|| program_target::refusal(log).map(str::to_string))
+                    .unwrap_or_else(|| verifier_reason(log, method)),
+            },
+            None if source.is_permission() => Error::MethodRefused { method, cause: source },
+            None => Error::Target { target: probe.target.label(), reason: source.to_string() },
+        },
+        other => other,
+    }
 }
 
-fn assemble(target: &str, program: &asm::Program) -> Result<Code, Error> {
+fn link(program: Program, probe: &Probe, method: Method) -> Result<Piece, Error> {
+    let link = bpf::attach_trampoline(&program, &probe.target.name).map_err(|error| match error.errno() {
+        Some(errno) => Error::Target { target: probe.target.label(), reason: attach_reason(method, errno) },
+        None => error.into(),
+    })?;
+    Ok(Piece { program, links: vec![link] })
+}
+
+pub fn assemble(target: &str, program: &asm::Program) -> Result<Code, Error> {
     program
         .assemble(&asm::Options::default())
         .map_err(|source| Error::Assemble { target: target.into(), source })
@@ -337,6 +496,20 @@ fn attach_reason(method: Method, errno: i32) -> String {
     format!("{method} cannot be attached: {meaning} ({error})")
 }
 
+/// Why a kprobe could not be made (kernel/kprobes.c, kernel/trace/trace_kprobe.c).
+fn kprobe_reason(error: &bpf::Error) -> String {
+    match error.errno() {
+        Some(libc_errno::ENOENT) => format!("a kprobe cannot be had: {error}"),
+        Some(libc_errno::EINVAL | libc_errno::EOPNOTSUPP | libc_errno::EILSEQ) => {
+            format!("kprobes are not allowed on it: noinstr, notrace, or one of kprobes' own ({error})")
+        }
+        _ => format!("a kprobe cannot be attached: {error}"),
+    }
+}
+
+/// How the reason begins for exits of functions that have none.
+const NEVER_RETURNS: &str = "it never returns";
+
 /// errno values of include/uapi/asm-generic/errno-base.h, the same on every architecture that we run on.
 mod libc_errno {
     pub const ENOENT: i32 = 2;
@@ -344,6 +517,9 @@ mod libc_errno {
     pub const EBUSY: i32 = 16;
     pub const ENODEV: i32 = 19;
     pub const EINVAL: i32 = 22;
+    pub const EILSEQ: i32 = 84;
+    pub const EOPNOTSUPP: i32 = 95;
+    pub const EADDRNOTAVAIL: i32 = 99;
     /// include/linux/errno.h: the kernel's own, and yet it comes out here.
     pub const ENOTSUPP: i32 = 524;
 }
@@ -382,7 +558,7 @@ fn verifier_reason(log: &str, method: &str) -> String {
         return "the kernel is locked down (confidentiality) and lets no BPF program read its memory".into();
     }
     if reason.contains("__noreturn") || reason.contains("to __noreturn functions is rejected") {
-        return format!("it never returns ({reason}); --mode entry traces its start");
+        return format!("{NEVER_RETURNS} ({reason}); --mode entry traces its start");
     }
     let ours = lines
         .iter()

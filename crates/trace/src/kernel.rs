@@ -23,6 +23,28 @@ pub struct Kernel {
     pub(crate) current_task_btf: bool,
 }
 
+/// Kernel functions for programs that run at both ends of a call, by their ids in vmlinux's BTF.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SessionKfuncs {
+    /// `bpf_session_is_return`: which end.
+    pub is_return: TypeId,
+    /// `bpf_session_cookie`: 8 bytes of the call's own, zero at first.
+    pub cookie: TypeId,
+}
+
+/// Ways to attach that newer kernels have, as far as their BTF tells; whether they are granted shows when they are tried.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Newer {
+    /// fsession (7.0).
+    pub fsession: Option<SessionKfuncs>,
+    /// fentry and fsession for many functions by one program (7.2).
+    pub tracing_multi: Option<SessionKfuncs>,
+    /// kprobe_multi (5.18) with cookies.
+    pub kprobe_multi: bool,
+    /// kprobe_multi as a session (6.10).
+    pub kprobe_session: Option<SessionKfuncs>,
+}
+
 /// Offsets in `struct task_struct`, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TaskFields {
@@ -71,6 +93,26 @@ impl Kernel {
 }
 
 impl Kernel {
+    /// What the kernel's BTF tells of newer ways to attach.
+    pub(crate) fn newer(&self) -> Newer {
+        let wanted = [
+            (Kind::Enum, "bpf_attach_type"),
+            (Kind::Func, "bpf_session_is_return"),
+            (Kind::Func, "bpf_session_cookie"),
+        ];
+        let found = self.btf.find_many(&wanted);
+        let &[Some(attach_types), is_return, cookie] = found.as_slice() else { return Newer::default() };
+        let Ok(attach_types) = self.btf.get(attach_types) else { return Newer::default() };
+        let has = |name: &str| attach_types.enumerators().any(|e| e.name == name);
+        let kfuncs = is_return.zip(cookie).map(|(is_return, cookie)| SessionKfuncs { is_return, cookie });
+        Newer {
+            fsession: kfuncs.filter(|_| has("BPF_TRACE_FSESSION")),
+            tracing_multi: kfuncs.filter(|_| has("BPF_TRACE_FSESSION_MULTI")),
+            kprobe_multi: has("BPF_TRACE_KPROBE_MULTI"),
+            kprobe_session: kfuncs.filter(|_| has("BPF_TRACE_KPROBE_SESSION")),
+        }
+    }
+
     /// The types that a target's ids are of: its program's, its module's, or vmlinux's.
     pub fn types_of(&self, target: &Target) -> Result<Arc<Btf>, Error> {
         if let Some(function) = &target.program {

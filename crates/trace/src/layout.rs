@@ -19,7 +19,6 @@
 
 use crate::error::Error;
 use crate::kernel::Kernel;
-use crate::plan::Method;
 use crate::pointee;
 use crate::target::Target;
 use btf::{Btf, Kind, Shape, TypeId};
@@ -110,7 +109,7 @@ pub struct Argument {
     pub offset: u32,
     /// Its first register slot in the program's context.
     pub(crate) slot: u32,
-    /// Register slots that it takes: 2 for a structure of 9 to 16 bytes by value, else 1.
+    /// Slots of 8 bytes that it takes: 1 but for structures by value.
     pub(crate) slots: u32,
     /// Text it points to.
     pub string: Option<StringField>,
@@ -148,33 +147,56 @@ pub(crate) struct Captures {
     pub stack: bool,
 }
 
+/// Which end of a call an event is of, and how it is got at.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct End {
+    /// The return rather than the entry.
+    pub at_exit: bool,
+    /// Both ends are taken.
+    pub paired: bool,
+    /// By a kprobe, which sees the stack: values of any size within reason.
+    pub by_kprobe: bool,
+}
+
+impl End {
+    fn largest(self) -> u64 {
+        if self.by_kprobe { ON_STACK } else { TWO_REGISTERS }
+    }
+}
+
 /// Largest size of a value in registers.
 const TWO_REGISTERS: u64 = 16;
+
+/// Largest size of an argument by value that is taken from the stack.
+const ON_STACK: u64 = 64;
 
 impl Layout {
     /// Lays out everything `target` has to say under `method`.
     pub(crate) fn new(
         kernel: &Kernel,
         target: &Target,
-        method: Method,
-        paired: bool,
+        end: End,
         captures: Captures,
     ) -> Result<Layout, Error> {
         let btf = &*kernel.types_of(target)?;
         let Captures { string_size, context, stack } = captures;
         let mut at = header::END;
-        let entry_time = (method == Method::Fexit).then(|| take(&mut at, 8));
-        let call = paired.then(|| take(&mut at, 8));
+        let entry_time = end.at_exit.then(|| take(&mut at, 8));
+        let call = end.paired.then(|| take(&mut at, 8));
         let mut slot = 0;
         let mut args = Vec::with_capacity(target.params.len());
         for (index, param) in target.params.iter().enumerate() {
             let name = if param.name.is_empty() { format!("arg{index}") } else { param.name.clone() };
             let (btf, ty) = target.argument_type(kernel, btf, index, param.ty);
-            args.push(argument(btf, target, name, ty, &mut slot, &mut at)?);
+            args.push(argument(btf, target, name, ty, end.largest(), &mut slot, &mut at)?);
         }
-        let returns = method == Method::Fexit && btf.get(btf.resolve(target.ret))?.kind() != Kind::Void;
+        let kind = btf.get(btf.resolve(target.ret))?.kind();
+        // What is returned by value goes through memory or two registers, and only kprobes reach such functions.
+        let returns = end.at_exit && kind != Kind::Void && !kind.is_composite();
         let mut ret = match returns {
-            true => Some(argument(btf, target, "retval".into(), target.ret, &mut slot, &mut at)?),
+            true => {
+                Some(argument(btf, target, "retval".into(), target.ret, TWO_REGISTERS, &mut slot, &mut at)?)
+            }
             false => None,
         };
         let declared = target.params.iter().enumerate();
@@ -188,6 +210,24 @@ impl Layout {
         }
         let stack = stack.then(|| take(&mut at, 8));
         Ok(Layout { entry_time, call, args, ret, context, stack, size: at })
+    }
+
+    /// Equal for layouts that the same instructions fill.
+    pub(crate) fn filled_alike(&self) -> String {
+        let argument = |a: &Argument| {
+            let notes: Vec<_> = a
+                .notes
+                .iter()
+                .map(|n| match &n.kind {
+                    NoteKind::Text(text) => (&n.hops, text.offset, text.size, true),
+                    NoteKind::Value { offset, size, .. } => (&n.hops, *offset, *size, false),
+                })
+                .collect();
+            format!("{:?}", (a.size, a.offset, a.slot, a.slots, a.string, notes))
+        };
+        let args: Vec<String> = self.args.iter().map(argument).collect();
+        let ret = self.ret.as_ref().map(argument);
+        format!("{:?}", (self.entry_time, self.call, args, ret, self.context, self.stack, self.size))
     }
 
     /// Bytes that one event takes in the ring buffer, the ring's own header included; frames of a stack come on top,
@@ -213,20 +253,21 @@ fn argument(
     target: &Target,
     name: String,
     ty: TypeId,
+    largest: u64,
     slot: &mut u32,
     at: &mut u32,
 ) -> Result<Argument, Error> {
     let size = btf.size_of(ty)?;
-    if size > TWO_REGISTERS {
+    if size > largest {
         return Err(Error::Target {
             target: target.name.clone(),
             reason: format!(
-                "{} {name} is {size} bytes by value; tracing programs see values of at most 16",
+                "{} {name} is {size} bytes by value; at most {largest} can be shown",
                 btf.type_name(ty)
             ),
         });
     }
-    let slots = if size > 8 { 2 } else { 1 };
+    let slots = size.div_ceil(8).max(1) as u32;
     let arg = Argument {
         name,
         type_name: btf.type_name(ty),

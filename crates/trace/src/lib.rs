@@ -12,7 +12,9 @@
 //! has enough; what was lost on the way is in [`Session::losses`]. Nothing here prints.
 #![forbid(unsafe_code)]
 
+mod arch;
 mod attach;
+mod attach_many;
 mod context;
 mod danger;
 mod error;

@@ -167,9 +167,10 @@ impl Offers {
     pub fn refusal(&self, method: Method) -> Option<&str> {
         match method {
             Method::Fentry => self.fentry.as_deref(),
-            Method::Fexit => self.fexit.as_deref(),
+            Method::Fexit | Method::Fsession => self.fexit.as_deref(),
             Method::TpBtf => self.tp_btf.as_deref(),
             Method::RawTp => self.raw_tp.as_deref(),
+            Method::TracingMulti | Method::Kprobe | Method::KprobeMulti => None,
         }
     }
 }

@@ -4,8 +4,8 @@ use crate::context::PreemptCount;
 use crate::danger;
 use crate::error::Error;
 use crate::filter::Filter;
-use crate::kernel::{Kernel, TaskFields};
-use crate::layout::{Captures, Layout};
+use crate::kernel::{Kernel, Newer, TaskFields};
+use crate::layout::{Captures, End, Layout};
 use crate::program_target;
 use crate::request::{Mode, Request, TargetKind};
 use crate::target::{self, Resolved, Target};
@@ -18,6 +18,14 @@ pub enum Method {
     Fentry,
     /// A trampoline around the function; our program runs at its return, a smaller one at its entry for the time.
     Fexit,
+    /// A trampoline around the function; one program runs at both ends (7.0).
+    Fsession,
+    /// The same, or fentry, for many functions by one program (7.2).
+    TracingMulti,
+    /// A breakpoint, or ftrace's call, at the entry; at exits also the return address replaced: for what no trampoline serves.
+    Kprobe,
+    /// ftrace's call, for many functions by one program (5.18; exits 6.10).
+    KprobeMulti,
     /// A tracepoint, arguments typed by BTF.
     TpBtf,
     /// A tracepoint, arguments as untyped words: where tp_btf is refused.
@@ -30,18 +38,12 @@ impl Method {
         match self {
             Method::Fentry => "fentry",
             Method::Fexit => "fexit",
+            Method::Fsession => "fsession",
+            Method::TracingMulti => "tracing_multi",
+            Method::Kprobe => "kprobe",
+            Method::KprobeMulti => "kprobe_multi",
             Method::TpBtf => "tp_btf",
             Method::RawTp => "raw_tp",
-        }
-    }
-
-    /// What the program is loaded for.
-    pub(crate) fn attach_type(self) -> bpf::AttachType {
-        match self {
-            Method::Fentry => bpf::AttachType::Fentry,
-            Method::Fexit => bpf::AttachType::Fexit,
-            Method::TpBtf => bpf::AttachType::TpBtf,
-            Method::RawTp => bpf::AttachType::None,
         }
     }
 }
@@ -59,6 +61,10 @@ pub struct Probe {
     pub target: Target,
     /// How.
     pub method: Method,
+    /// At the return of a function rather than its entry.
+    pub at_exit: bool,
+    /// Why no trampoline serves it, if so: then the method is [`Method::Kprobe`].
+    pub obstacle: Option<String>,
     /// What its events hold.
     pub layout: Layout,
     /// With entries and exits both, the index of the probe at the call's other end. The two are attached as one.
@@ -68,7 +74,7 @@ pub struct Probe {
 impl Probe {
     /// Whether it is the entry of a pair, which its exit's probe attaches.
     pub(crate) fn is_paired_entry(&self) -> bool {
-        self.pair.is_some() && self.method == Method::Fentry
+        self.pair.is_some() && !self.at_exit
     }
 }
 
@@ -84,6 +90,7 @@ pub struct Plan {
     pub(crate) filter: Filter,
     pub(crate) task: TaskFields,
     pub(crate) current_task_btf: bool,
+    pub(crate) newer: Newer,
     pub(crate) preempt_count: Option<PreemptCount>,
     pub(crate) ring_size: u32,
 }
@@ -108,47 +115,17 @@ impl Plan {
             context: preempt_count.is_some(),
             stack: request.stack,
         };
+        let functions = targets.iter().any(|t| t.kind != TargetKind::Tracepoint);
+        let newer = if functions { kernel.newer() } else { Newer::default() };
         for target in targets {
-            let method = match (target.kind, request.mode) {
-                (TargetKind::Tracepoint, _) => Method::TpBtf,
-                (TargetKind::Function | TargetKind::Program, Mode::Entry) => Method::Fentry,
-                (TargetKind::Function | TargetKind::Program, Mode::Exit | Mode::Both) => Method::Fexit,
-            };
-            let danger = match target.kind {
-                TargetKind::Function if !request.force => danger::reason(&target.name),
-                _ => None,
-            };
-            let obstacle = match target.obstacle(kernel) {
-                Ok(None) if danger.is_some() => {
-                    Ok(danger.map(|reason| format!("refused: {reason} (--force traces it all the same)")))
-                }
-                Ok(None) if request.filter.errors => {
-                    no_errors(kernel, &target, method, request.mode == Mode::Both)
-                        .map(|reason| reason.map(str::to_string))
-                }
-                obstacle => obstacle,
-            };
-            let both = method == Method::Fexit && request.mode == Mode::Both;
-            let laid_out = obstacle.and_then(|obstacle| match obstacle {
-                Some(reason) => Err(Error::Target { target: target.label(), reason }),
-                None => {
-                    let layout = |method| Layout::new(kernel, &target, method, both, captures);
-                    let entry = both.then(|| layout(Method::Fentry)).transpose()?;
-                    Ok((entry, layout(method)?))
-                }
-            });
-            match laid_out {
-                Ok((None, layout)) => probes.push(Probe { target, method, layout, pair: None }),
-                Ok((Some(entry), layout)) => {
+            let planned = one(kernel, request, &newer, captures, &target);
+            match planned {
+                Ok(mut planned) => {
                     let index = probes.len() as u32;
-                    let first = Probe {
-                        target: target.clone(),
-                        method: Method::Fentry,
-                        layout: entry,
-                        pair: Some(index + 1),
-                    };
-                    probes.push(first);
-                    probes.push(Probe { target, method, layout, pair: Some(index) });
+                    if let [entry, exit] = planned.as_mut_slice() {
+                        (entry.pair, exit.pair) = (Some(index + 1), Some(index));
+                    }
+                    probes.append(&mut planned);
                 }
                 Err(Error::Target { reason, .. }) if count > 1 => refused.push((target.label(), reason)),
                 // One odd prototype is no reason to trace nothing.
@@ -166,20 +143,70 @@ impl Plan {
             filter: request.filter.clone(),
             task: kernel.task,
             current_task_btf: kernel.current_task_btf,
+            newer,
             preempt_count,
             ring_size: request.ring_size,
         })
     }
 }
 
-/// Why a filter for errors cannot apply to a target, if it cannot.
-fn no_errors(
+/// The probe of one target, or the two where both ends are taken: the entry's, then the exit's.
+fn one(
     kernel: &Kernel,
+    request: &Request,
+    newer: &Newer,
+    captures: Captures,
     target: &Target,
-    method: Method,
-    both: bool,
-) -> Result<Option<&'static str>, Error> {
-    if method != Method::Fexit || both {
+) -> Result<Vec<Probe>, Error> {
+    let refuse = |reason: String| Err(Error::Target { target: target.label(), reason });
+    let function = target.kind != TargetKind::Tracepoint;
+    let (entry, exit) = match request.mode {
+        _ if !function => (true, false),
+        Mode::Entry => (true, false),
+        Mode::Exit => (false, true),
+        Mode::Both => (true, true),
+    };
+    if target.kind == TargetKind::Function
+        && !request.force
+        && let Some(reason) = danger::reason(&target.name)
+    {
+        return refuse(format!("refused: {reason} (--force traces it all the same)"));
+    }
+    if request.filter.errors
+        && let Some(reason) = no_errors(kernel, target, exit && !entry)?
+    {
+        return refuse(reason.into());
+    }
+    let obstacle = target.obstacle(kernel)?;
+    // A kprobe is for functions of the kernel.
+    if let (TargetKind::Tracepoint | TargetKind::Program, Some(reason)) = (target.kind, obstacle.clone()) {
+        return refuse(reason);
+    }
+    let method = |at_exit: bool| match (function, at_exit, &obstacle) {
+        (false, ..) => Method::TpBtf,
+        (true, _, Some(_)) => Method::Kprobe,
+        (true, false, None) => Method::Fentry,
+        (true, true, None) if newer.fsession.is_some() => Method::Fsession,
+        (true, true, None) => Method::Fexit,
+    };
+    let probe = |at_exit: bool| {
+        let end = End { at_exit, paired: entry && exit, by_kprobe: obstacle.is_some() };
+        Ok(Probe {
+            target: target.clone(),
+            method: method(at_exit),
+            at_exit,
+            obstacle: obstacle.clone(),
+            layout: Layout::new(kernel, target, end, captures)?,
+            pair: None,
+        })
+    };
+    let ends = entry.then_some(false).into_iter().chain(exit.then_some(true));
+    ends.map(probe).collect()
+}
+
+/// Why a filter for errors cannot apply to a target, if it cannot.
+fn no_errors(kernel: &Kernel, target: &Target, only_exits: bool) -> Result<Option<&'static str>, Error> {
+    if !only_exits {
         return Ok(Some("only errors are wanted, and an event here is not a function's return"));
     }
     let btf = kernel.types_of(target)?;

@@ -1,19 +1,17 @@
 //! A trace under way: programs loaded and attached, events drained, losses counted.
 
-use crate::attach::{self, Attacher, MapFds};
+use crate::attach::{self, Attacher, MOST_CALLS, Maps, Piece};
 use crate::error::Error;
 use crate::event::Event;
 use crate::plan::{Method, Plan, Probe};
 use crate::program::{cell, counter};
 use crate::program_target;
 use crate::tracker;
-use bpf::{BtfObject, Link, Map, MapType, Program, RingBuf};
+use bpf::{BtfObject, Map, MapType, RingBuf};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-
-/// Places on kernel stacks whose calls can be timed, at one time.
-const MOST_CALLS: u32 = 16384;
+use std::sync::OnceLock;
 
 /// A target that could not be attached, while others could.
 #[derive(Clone, Debug)]
@@ -46,24 +44,18 @@ pub struct Session {
     probes: Vec<Probe>,
     ring: RingBuf,
     maps: Maps,
-    attached: Vec<(Program, Link)>,
-    tracker: Vec<(Program, Link)>,
+    attached: Vec<Piece>,
+    tracker: Vec<Piece>,
     /// The kernel's BTF objects of the modules that targets are in.
     modules: BTreeMap<String, BtfObject>,
     /// Calls missed by programs that are no longer attached.
     missed_before: u64,
-    /// Calls that could not be timed when [`Session::tend`] last looked.
-    untimed_before: u64,
+    /// Calls that found no cell when [`Session::tend`] last looked.
+    refused_before: u64,
     /// Targets that failed while others went on.
     pub failed: Vec<Failed>,
-}
-
-/// All maps but the ring, which its reader owns.
-#[derive(Debug)]
-struct Maps {
-    counters: Map,
-    calls: Option<Map>,
-    tasks: Option<Map>,
+    /// What is to be said of targets that are traced, a line each.
+    pub remarks: Vec<String>,
 }
 
 impl Session {
@@ -72,35 +64,38 @@ impl Session {
         bpf::raise_limits();
         let ring = ring(plan.ring_size)?;
         let counters = Map::create(MapType::PerCpuArray, "counters", 4, 8, counter::COUNT)?;
-        let exits = plan.probes.iter().any(|p| p.method == Method::Fexit);
+        let exits = plan.probes.iter().any(|p| p.at_exit);
         let calls =
             exits.then(|| Map::create(MapType::Hash, "calls", 8, cell::SIZE, MOST_CALLS)).transpose()?;
         let followed = plan.filter.followed;
         let tasks =
             followed.then(|| Map::create(MapType::Hash, "tasks", 8, 4, tracker::MOST_TASKS)).transpose()?;
+        let ring = RingBuf::new(ring)?;
+        let fd = ring.map().as_fd().as_raw_fd();
         let mut session = Session {
             probes: Vec::new(),
-            ring: RingBuf::new(ring)?,
-            maps: Maps { counters, calls, tasks },
+            ring,
+            maps: Maps { ring: fd, counters, calls, tasks, kept: OnceLock::new() },
             attached: Vec::new(),
             tracker: Vec::new(),
             modules: BTreeMap::new(),
             missed_before: 0,
-            untimed_before: 0,
+            refused_before: 0,
             failed: Vec::new(),
+            remarks: Vec::new(),
         };
         if followed {
             for (tracepoint, program) in
                 [(tracker::FORK, tracker::fork(plan.task, own_tgid)), (tracker::FREE, tracker::free())]
             {
-                let attacher = Attacher { plan, maps: session.map_fds(), modules: &session.modules };
-                let loaded = attacher.raw_tracepoint(
+                let attacher = Attacher { plan, maps: &session.maps, modules: &session.modules };
+                let program = attacher.raw_tracepoint(
                     tracepoint,
                     &format!("{tracepoint}, by which the command is followed"),
                     &program,
                 )?;
-                let link = bpf::open_raw_tracepoint(&loaded, tracepoint)?;
-                session.tracker.push((loaded, link));
+                let link = bpf::open_raw_tracepoint(&program, tracepoint)?;
+                session.tracker.push(Piece { program, links: vec![link] });
             }
         }
         Ok(session)
@@ -115,16 +110,22 @@ impl Session {
         for probe in &plan.probes {
             self.open_module(probe)?;
         }
-        let attacher = Attacher { plan, maps: self.map_fds(), modules: &self.modules };
+        let attacher = Attacher { plan, maps: &self.maps, modules: &self.modules };
         let (results, stopped) = attacher.all(stop);
         let mut first = None;
-        for (probe, result) in self.probes.iter_mut().zip(results) {
+        for (index, result) in results.into_iter().enumerate() {
+            let Some(probe) = self.probes.get_mut(index) else { continue };
             match result {
                 None => {}
                 Some(Ok(attached)) => {
                     log::debug!("{}: {} attached", probe.target.label(), attached.method);
                     probe.method = attached.method;
-                    self.attached.extend(attached.programs);
+                    let entry = probe.pair.filter(|_| attached.method != Method::Fexit);
+                    if let Some(entry) = entry.and_then(|i| self.probes.get_mut(i as usize)) {
+                        entry.method = attached.method;
+                    }
+                    self.attached.extend(attached.pieces);
+                    self.remarks.extend(attached.remark);
                 }
                 Some(Err(Error::Target { target, reason })) => {
                     log::debug!("{target}: {reason}");
@@ -171,19 +172,8 @@ impl Session {
     /// Tags of the programs that are attached, 16 hexadecimal digits each: the kernel's symbol table has them in the names
     /// of programs, `bpf_prog_TAG_NAME`.
     pub fn tags(&self) -> Result<BTreeSet<String>, Error> {
-        let tag = |(program, _): &(Program, Link)| Ok(program_target::hexadecimal(&program.details()?.tag));
+        let tag = |piece: &Piece| Ok(program_target::hexadecimal(&piece.program.details()?.tag));
         self.attached.iter().map(tag).collect()
-    }
-
-    /// The descriptors of the maps; -1, which the kernel refuses, for one that this session has not made.
-    fn map_fds(&self) -> MapFds {
-        let fd = |m: &Map| m.as_fd().as_raw_fd();
-        MapFds {
-            ring: fd(self.ring.map()),
-            counters: fd(&self.maps.counters),
-            calls: self.maps.calls.as_ref().map_or(-1, fd),
-            tasks: self.maps.tasks.as_ref().map_or(-1, fd),
-        }
     }
 
     /// The probes, each with the method that it was attached by in the end.
@@ -229,20 +219,22 @@ impl Session {
     ///
     /// A call that takes such a cell at this very moment goes without a duration, and its event says so.
     pub fn tend(&mut self) -> Result<(), Error> {
-        let Some(calls) = &self.maps.calls else { return Ok(()) };
-        let untimed = self.maps.counters.sum_u64(counter::UNTIMED)?;
-        if untimed == self.untimed_before {
+        let counters = &self.maps.counters;
+        let refused = counters.sum_u64(counter::UNTIMED)? + counters.sum_u64(counter::UNSEEN)?;
+        if refused == self.refused_before {
             return Ok(());
         }
-        self.untimed_before = untimed;
+        self.refused_before = refused;
         let mut freed = 0;
-        for key in calls.keys()? {
-            let empty = |cell: Vec<u8>| cell.get(..8).is_some_and(|time| time.iter().all(|b| *b == 0));
-            if calls.lookup(&key)?.is_some_and(empty) && calls.delete(&key)? {
-                freed += 1;
+        for calls in self.maps.calls.iter().chain(self.maps.kept.get()) {
+            for key in calls.keys()? {
+                let empty = |cell: Vec<u8>| cell.get(..8).is_some_and(|time| time.iter().all(|b| *b == 0));
+                if calls.lookup(&key)?.is_some_and(empty) && calls.delete(&key)? {
+                    freed += 1;
+                }
             }
         }
-        log::debug!("{untimed} calls could not be timed so far; {freed} cells freed");
+        log::debug!("{refused} calls found no cell so far; {freed} cells freed");
         Ok(())
     }
 
@@ -260,7 +252,7 @@ impl Session {
             lost: counters.sum_u64(counter::LOST)?,
             untimed: counters.sum_u64(counter::UNTIMED)?,
             unfollowed: counters.sum_u64(counter::UNFOLLOWED)?,
-            missed: self.missed_before + missed(&self.attached),
+            missed: self.missed_before + missed(&self.attached) + counters.sum_u64(counter::UNSEEN)?,
         })
     }
 }
@@ -279,10 +271,10 @@ impl AsFd for Session {
     }
 }
 
-fn missed(attached: &[(Program, Link)]) -> u64 {
+fn missed(attached: &[Piece]) -> u64 {
     attached
         .iter()
-        .map(|(program, _)| match program.info() {
+        .map(|piece| match piece.program.info() {
             Ok(info) => info.recursion_misses,
             Err(error) => {
                 log::warn!("calls missed by recursion are not known: {error}");

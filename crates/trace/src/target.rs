@@ -417,6 +417,37 @@ pub(crate) fn variants(name: &str) -> Vec<symbols::Symbol> {
     found
 }
 
+/// The functions that a target's name stands for, by the kernel's symbol table: those of the very name, in its module; else
+/// the copies that the compiler made of it. A `.cold` part is no function: it is jumped to.
+pub(crate) fn places_of(target: &Target) -> Vec<symbols::Symbol> {
+    let mut found = variants(&target.name);
+    found.retain(|s| s.module == target.module && !s.name.contains(".cold"));
+    if found.iter().any(|s| s.name == target.name) {
+        found.retain(|s| s.name == target.name);
+    }
+    found
+}
+
+/// What is to be said of a target that is traced at these places.
+pub(crate) fn remark(target: &Target, places: &[symbols::Symbol]) -> Option<String> {
+    let label = target.label();
+    match places {
+        [] => None,
+        [one] if one.name == target.name => None,
+        all if all.iter().all(|s| s.name == target.name) => {
+            Some(format!("{label}: {} functions have this name; all are traced", all.len()))
+        }
+        all => {
+            let names: Vec<&str> = all.iter().map(|s| s.name.as_str()).collect();
+            Some(format!(
+                "{label}: traced as {}, made by the compiler to its own liking: arguments may be left out or differ from the \
+                 prototype",
+                names.join(", ")
+            ))
+        }
+    }
+}
+
 /// Why functions that only kallsyms knows cannot be traced.
 pub(crate) fn only_variants(found: &[symbols::Symbol]) -> String {
     let names: Vec<String> = found

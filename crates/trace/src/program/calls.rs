@@ -1,9 +1,8 @@
 //! Calls under way: an entry's time, kept for its exit.
 
-use super::{Lines, cell, count, counter, maps, name, whose::whose};
+use super::{Lines, cell, count, counter, maps, whose::admit};
 use crate::plan::{Plan, Probe};
 use asm::{Alu, Arg, Cmp, Func, Helper, Operand, Program, Reg, Size, Width};
-use bpf::AttachType;
 
 /// The program at a function's entry that keeps the time for the exit.
 ///
@@ -12,11 +11,11 @@ use bpf::AttachType;
 /// [`crate::Session::tend`] for when they have become too many.
 pub fn entry_time(plan: &Plan, index: u32, probe: &Probe) -> Program {
     let name = &probe.target.name;
-    let mut program = Program::new(&self::name(AttachType::Fentry, name), name);
+    let mut program = Program::new(&format!("en_{name}"), name);
     program.main(|f| {
-        let mut lines = Lines { next: 1 };
+        let lines = Lines::new();
         let ctx = f.ctx();
-        whose(f, &mut lines, plan, false);
+        admit(f, &lines, plan, 0);
         lines.mark(f, "time of entry");
         keep_time(f, ctx, index, None);
         f.ret(0);

@@ -5,21 +5,30 @@
 //! counter.
 
 mod calls;
+mod kprobe;
+mod many;
+mod session;
+mod source;
 mod stack;
 mod values;
 mod whose;
 
 pub use calls::entry_time;
+pub use kprobe::{keep, kprobe, kretprobe};
+pub use many::{Group, Many, cookie, many};
+pub use session::session;
 
 use crate::context;
-use crate::layout::header;
-use crate::plan::{Method, Plan, Probe};
-use asm::{Alu, Arg, Cmp, Func, Helper, Program, Reg, Size, Width};
-use bpf::AttachType;
+use crate::layout::{Layout, header};
+use crate::plan::{Plan, Probe};
+use asm::{Alu, Arg, Cmp, Func, Helper, Operand, Program, Reg, Size, Width};
 use calls::{call_key, keep_time, take_entry_time};
+use source::Source;
+pub use source::{fits_a_cell as can_keep, has_stack_arguments};
 use stack::with_stack;
-use values::{arguments, pointees};
-use whose::{only_errors, whose};
+use std::cell::Cell;
+use values::pointees;
+use whose::{Who, admit, on_cpu, only_errors};
 
 /// Maps as the programs know them; their descriptors come at load time.
 pub mod maps {
@@ -33,6 +42,9 @@ pub mod maps {
     pub const CALLS: MapId = MapId(2);
     /// Hash of the tasks that are followed, by address.
     pub const TASKS: MapId = MapId(3);
+    /// Hash of calls under way whose return is seen by a probe that does not see the arguments any more: key by the place
+    /// of the return address on the kernel stack, value a [`super::cell`] of [`super::cell::KEPT_SIZE`].
+    pub const KEPT: MapId = MapId(4);
 }
 
 /// Indices into the counters' map.
@@ -43,21 +55,29 @@ pub mod counter {
     pub const UNTIMED: u32 = 1;
     /// Children that could not be followed.
     pub const UNFOLLOWED: u32 = 2;
+    /// Returns whose entry was not seen, so that nothing is known of the call.
+    pub const UNSEEN: u32 = 3;
     /// How many there are.
-    pub const COUNT: u32 = 3;
+    pub const COUNT: u32 = 4;
 }
 
-/// A call's cell in [`maps::CALLS`].
+/// A call's cell in [`maps::CALLS`] or [`maps::KEPT`].
 pub mod cell {
     /// `u64` kernel time of the entry, ns; 0 once the exit has taken it.
     pub const TIME: i32 = 0;
     /// `u64` probe that wrote it.
     pub const PROBE: i32 = 8;
-    /// Bytes.
+    /// Bytes, in [`super::maps::CALLS`].
     pub const SIZE: u32 = 16;
+    /// In [`super::maps::KEPT`] the registers that carry arguments follow,
+    pub const ARGUMENTS: i32 = 16;
+    /// and as many words of the arguments that lie on the stack.
+    pub const ON_STACK: i32 = ARGUMENTS + 8 * crate::arch::REGISTERS.len() as i32;
+    /// Bytes, in [`super::maps::KEPT`].
+    pub const KEPT_SIZE: u32 = ON_STACK as u32 + 8 * 6;
 }
 
-/// How a program reads its arguments.
+/// How a program reads its arguments from a trampoline's context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ArgAccess {
     /// Loads from the context, which the verifier checks against BTF.
@@ -66,82 +86,124 @@ pub enum ArgAccess {
     Copied,
 }
 
-/// Numbers the marks of a program, each a source line of its own: the verifier repeats a text only when the line changes.
-struct Lines {
-    next: u32,
-}
-
-impl Lines {
-    /// Names what follows, so that the verifier's log and `bpftool prog dump xlated linum` show it.
-    fn mark(&mut self, f: &mut Func<'_>, text: &str) {
-        f.line(text, self.next, 1);
-        self.next += 1;
+impl ArgAccess {
+    fn source(self) -> Source {
+        match self {
+            ArgAccess::Plain => Source::Slots,
+            ArgAccess::Copied => Source::Copied,
+        }
     }
 }
 
-/// The program that takes a probe's event.
+/// Numbers the marks of a program, each a source line of its own: the verifier repeats a text only when the line changes.
+struct Lines {
+    next: Cell<u32>,
+}
+
+impl Lines {
+    fn new() -> Lines {
+        Lines { next: Cell::new(1) }
+    }
+
+    /// Names what follows, so that the verifier's log and `bpftool prog dump xlated linum` show it.
+    fn mark(&self, f: &mut Func<'_>, text: &str) {
+        f.line(text, self.next.get(), 1);
+        self.next.set(self.next.get() + 1);
+    }
+}
+
+/// What is known of an event when it comes to be written.
+struct Moment {
+    /// The time of the event.
+    now: Reg,
+    /// At exits, the time of the entry; 0 when it was not seen.
+    entry_time: Option<Operand>,
+    /// Where entries and exits are both taken, the call's number.
+    call: Option<Operand>,
+    /// The probe, an index into the plan.
+    index: Operand,
+}
+
+/// The program that takes a probe's event at a trampoline or tracepoint.
 pub fn event(plan: &Plan, index: u32, probe: &Probe, access: ArgAccess) -> Program {
     let name = &probe.target.name;
-    let mut program = Program::new(&self::name(probe.method.attach_type(), name), name);
+    let mut program = Program::new(&self::name(probe, name), name);
     program.main(|f| {
-        let mut lines = Lines { next: 1 };
+        let lines = Lines::new();
         let ctx = f.ctx();
-        let who = whose(f, &mut lines, plan, true);
+        let mut who = admit(f, &lines, plan, 0);
+        on_cpu(f, &lines, plan);
+        who.identify(f, plan);
         lines.mark(f, "time");
         let now = f.call(Helper::KTIME_GET_NS, &[]);
-        let entry_time = probe.layout.entry_time.map(|at| {
+        let entry_time = probe.layout.entry_time.map(|_| {
             lines.mark(f, "duration");
-            (at, take_entry_time(f, ctx, index))
+            take_entry_time(f, ctx, index).into()
         });
-        if let (Method::Fentry, Some(exit)) = (probe.method, probe.pair) {
+        if let (false, Some(exit)) = (probe.at_exit, probe.pair) {
             lines.mark(f, "time for the exit");
             keep_time(f, ctx, exit, Some(now));
         }
-        // After the call's cell was emptied, or it would be taken for a call under way for ever.
-        if let (true, Some(ret)) = (plan.filter.errors, &probe.layout.ret) {
-            only_errors(f, &mut lines, ret, access, ctx);
-        }
-        let size = probe.layout.size;
-        let record = match probe.layout.stack {
-            Some(at) => with_stack(f, &mut lines, ctx, size, at),
-            None => {
-                lines.mark(f, "room in the ring buffer");
-                reserve(f, size)
-            }
-        };
-        lines.mark(f, "header: time, probe, cpu, process");
-        f.store(Size::DW, record, header::TIME as i32, now);
-        f.store(Size::W, record, header::PROBE as i32, i64::from(index));
-        if let Some((at, value)) = entry_time {
-            f.store(Size::DW, record, at as i32, value);
-        }
-        if let Some(at) = probe.layout.call {
-            let number = call_key(f, ctx);
-            f.store(Size::DW, record, at as i32, number);
-        }
-        who.store(f, plan, record);
-        let cpu = f.call(Helper::GET_SMP_PROCESSOR_ID, &[]);
-        if let Some(count) = plan.preempt_count {
-            f.store(Size::H, record, header::CPU as i32, cpu);
-            lines.mark(f, "task, softirq, hardirq or NMI");
-            let var = f.btf_var(count.var.0);
-            let here = f.call(Helper::THIS_CPU_PTR, &[Arg::Reg(var)]);
-            let bits = f.load(Size::W, here, count.offset as i32);
-            let bits = f.alu(Alu::Rsh, Width::W32, bits, i64::from(context::SHIFT));
-            f.store(Size::H, record, header::CONTEXT as i32, bits);
-        } else {
-            // CPU numbers fit the lower half (NR_CPUS); the upper, the context, is 0.
-            f.store(Size::W, record, header::CPU as i32, cpu);
-        }
-        arguments(f, &mut lines, probe, access, ctx, record);
-        for arg in probe.layout.args.iter().chain(&probe.layout.ret) {
-            pointees(f, &mut lines, arg, record);
-        }
-        lines.mark(f, "submit");
-        f.call(Helper::RINGBUF_SUBMIT, &[Arg::Reg(record), Arg::Imm(0)]);
-        f.ret(0);
+        let call = probe.layout.call.map(|_| call_key(f, ctx));
+        let moment = Moment { now, entry_time, call, index: i64::from(index).into() };
+        write_event(f, &lines, plan, &probe.layout, &who, access.source(), ctx, &moment);
     });
     program
+}
+
+/// Takes the event and returns from the program.
+#[allow(clippy::too_many_arguments)]
+fn write_event(
+    f: &mut Func<'_>,
+    lines: &Lines,
+    plan: &Plan,
+    layout: &Layout,
+    who: &Who,
+    source: Source,
+    ctx: Reg,
+    moment: &Moment,
+) {
+    // After the call's cell was emptied, or it would be taken for a call under way for ever.
+    if let (true, Some(ret)) = (plan.filter.errors, &layout.ret) {
+        only_errors(f, lines, ret, source, ctx);
+    }
+    let record = match layout.stack {
+        Some(at) => with_stack(f, lines, ctx, layout.size, at),
+        None => {
+            lines.mark(f, "room in the ring buffer");
+            reserve(f, layout.size)
+        }
+    };
+    lines.mark(f, "header: time, probe, cpu, process");
+    f.store(Size::DW, record, header::TIME as i32, moment.now);
+    f.store(Size::W, record, header::PROBE as i32, moment.index);
+    if let (Some(at), Some(value)) = (layout.entry_time, moment.entry_time) {
+        f.store(Size::DW, record, at as i32, value);
+    }
+    if let (Some(at), Some(number)) = (layout.call, moment.call) {
+        f.store(Size::DW, record, at as i32, number);
+    }
+    who.store(f, plan, record);
+    let cpu = f.call(Helper::GET_SMP_PROCESSOR_ID, &[]);
+    if let Some(count) = plan.preempt_count {
+        f.store(Size::H, record, header::CPU as i32, cpu);
+        lines.mark(f, "task, softirq, hardirq or NMI");
+        let var = f.btf_var(count.var.0);
+        let here = f.call(Helper::THIS_CPU_PTR, &[Arg::Reg(var)]);
+        let bits = f.load(Size::W, here, count.offset as i32);
+        let bits = f.alu(Alu::Rsh, Width::W32, bits, i64::from(context::SHIFT));
+        f.store(Size::H, record, header::CONTEXT as i32, bits);
+    } else {
+        // CPU numbers fit the lower half (NR_CPUS); the upper, the context, is 0.
+        f.store(Size::W, record, header::CPU as i32, cpu);
+    }
+    source.capture(f, &|f, text| lines.mark(f, text), layout, ctx, record);
+    for arg in layout.args.iter().chain(&layout.ret) {
+        pointees(f, lines, arg, record);
+    }
+    lines.mark(f, "submit");
+    f.call(Helper::RINGBUF_SUBMIT, &[Arg::Reg(record), Arg::Imm(0)]);
+    f.ret(0);
 }
 
 /// Reserves a record of that size; leaves the program, the loss counted, if the ring is full.
@@ -156,11 +218,11 @@ fn reserve(f: &mut Func<'_>, size: u32) -> Reg {
 }
 
 /// A name that tells the programs apart in `bpftool prog`; the kernel keeps 15 characters.
-pub fn name(attach_type: AttachType, target: &str) -> String {
-    let prefix = match attach_type {
-        AttachType::Fentry => "en_",
-        AttachType::Fexit => "ex_",
-        AttachType::TpBtf | AttachType::None => "tp_",
+pub fn name(probe: &Probe, target: &str) -> String {
+    let prefix = match probe.target.kind {
+        crate::TargetKind::Tracepoint => "tp_",
+        _ if probe.at_exit => "ex_",
+        _ => "en_",
     };
     format!("{prefix}{target}")
 }

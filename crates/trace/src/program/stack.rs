@@ -8,7 +8,7 @@ use asm::{Arg, Cmp, Func, Helper, Reg, Size, Width};
 ///
 /// The first frames go to this program's own stack, which no interrupt and no other task shares, as they would a
 /// per-CPU map; only a stack with more is taken again, straight into the largest record.
-pub(super) fn with_stack(f: &mut Func<'_>, lines: &mut Lines, ctx: Reg, size: u32, at: u32) -> Reg {
+pub(super) fn with_stack(f: &mut Func<'_>, lines: &Lines, ctx: Reg, size: u32, at: u32) -> Reg {
     const BYTES: u32 = stack::FIRST * stack::FRAME;
     let take = |f: &mut Func<'_>, to: Arg, bytes: u32| {
         f.call(Helper::GET_STACK, &[Arg::Reg(ctx), to, Arg::Imm(i64::from(bytes)), Arg::Imm(0)])

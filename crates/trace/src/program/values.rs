@@ -1,42 +1,8 @@
-//! Arguments, return values, and what they point to.
+//! What arguments and return values point to.
 
-use super::{ArgAccess, Lines};
+use super::Lines;
 use crate::layout::{Argument, NOT_READ, NoteField, NoteKind, StringField};
-use crate::plan::Probe;
 use asm::{Alu, Arg, Cmp, Func, Helper, Reg, Size, Width};
-
-/// Copies the argument slots and the return value into the record.
-pub(super) fn arguments(
-    f: &mut Func<'_>,
-    lines: &mut Lines,
-    probe: &Probe,
-    access: ArgAccess,
-    ctx: Reg,
-    record: Reg,
-) {
-    let layout = &probe.layout;
-    let all = || layout.args.iter().chain(&layout.ret);
-    match access {
-        ArgAccess::Plain => {
-            for arg in all() {
-                lines.mark(f, &format!("{} {}", arg.type_name, arg.name));
-                for slot in 0..arg.slots {
-                    let value = f.load(Size::DW, ctx, ((arg.slot + slot) * 8) as i32);
-                    f.store(Size::DW, record, (arg.offset + slot * 8) as i32, value);
-                }
-            }
-        }
-        ArgAccess::Copied => {
-            let slots: u32 = all().map(|a| a.slots).sum();
-            let Some(first) = all().next() else { return };
-            lines.mark(f, "arguments");
-            f.call(
-                Helper::PROBE_READ_KERNEL,
-                &[Arg::Offset(record, first.offset as i32), Arg::Imm(i64::from(slots * 8)), Arg::Reg(ctx)],
-            );
-        }
-    }
-}
 
 /// A context's slot as a plain number.
 pub(super) fn copied_slot(f: &mut Func<'_>, ctx: Reg, at: i32) -> Reg {
@@ -46,7 +12,7 @@ pub(super) fn copied_slot(f: &mut Func<'_>, ctx: Reg, at: i32) -> Reg {
 }
 
 /// Reads what an argument points to: its text, its notes.
-pub(super) fn pointees(f: &mut Func<'_>, lines: &mut Lines, arg: &Argument, record: Reg) {
+pub(super) fn pointees(f: &mut Func<'_>, lines: &Lines, arg: &Argument, record: Reg) {
     if let Some(field) = arg.string {
         lines.mark(f, &format!("text of {}", arg.name));
         // From the record rather than the context: there it is a plain number on every kernel.

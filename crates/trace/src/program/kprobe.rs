@@ -1,0 +1,147 @@
+//! Kprobes and kretprobes: for functions that no trampoline serves. The context is the processor's registers, and at
+//! the return those of the arguments are gone: they are kept at the entry.
+
+use super::source::{Source, has_stack_arguments};
+use super::whose::{Who, admit, on_cpu};
+use super::{Lines, Moment, cell, count, counter, maps, write_event};
+use crate::arch;
+use crate::plan::{Plan, Probe};
+use asm::{Alu, Arg, Cmp, Func, Helper, Operand, Program, Reg, Size, Width};
+
+/// The event of a probe at an entry.
+pub fn kprobe(plan: &Plan, index: u32, probe: &Probe) -> Program {
+    let name = &probe.target.name;
+    let mut program = Program::new(&super::name(probe, name), name);
+    program.main(|f| {
+        let lines = Lines::new();
+        let ctx = f.ctx();
+        let mut who = admit(f, &lines, plan, 0);
+        on_cpu(f, &lines, plan);
+        who.identify(f, plan);
+        let now = f.call(Helper::KTIME_GET_NS, &[]);
+        let moment = Moment { now, entry_time: None, call: None, index: i64::from(index).into() };
+        write_event(f, &lines, plan, &probe.layout, &who, Source::Registers, ctx, &moment);
+    });
+    program
+}
+
+/// At an entry, what the return's probe `index` will want; and the entry's own event where both are taken.
+pub fn keep(plan: &Plan, index: u32, probe: &Probe) -> Program {
+    let name = &probe.target.name;
+    let mut program = Program::new(&format!("en_{name}"), name);
+    program.main(|f| {
+        let lines = Lines::new();
+        let ctx = f.ctx();
+        let mut who = admit(f, &lines, plan, 0);
+        let now = f.call(Helper::KTIME_GET_NS, &[]);
+        let key = keep_call(f, &lines, ctx, now, i64::from(index).into(), has_stack_arguments(&probe.layout));
+        if let Some((at, entry)) = probe.pair.and_then(|i| Some((i, plan.probes.get(i as usize)?))) {
+            on_cpu(f, &lines, plan);
+            who.identify(f, plan);
+            let moment =
+                Moment { now, entry_time: None, call: Some(key.into()), index: i64::from(at).into() };
+            write_event(f, &lines, plan, &entry.layout, &who, Source::Registers, ctx, &moment);
+        }
+        f.ret(0);
+    });
+    program
+}
+
+/// The event of a probe at a return.
+pub fn kretprobe(plan: &Plan, index: u32, probe: &Probe) -> Program {
+    let name = &probe.target.name;
+    let mut program = Program::new(&super::name(probe, name), name);
+    program.main(|f| {
+        let lines = Lines::new();
+        let ctx = f.ctx();
+        lines.mark(f, "the call's entry");
+        let after = f.load(Size::DW, ctx, arch::STACK_POINTER);
+        let key = f.alu(Alu::Sub, Width::W64, after, arch::FRAME_TO_RETURN);
+        let (cell, start) = take_call(f, key, i64::from(index).into());
+        on_cpu(f, &lines, plan);
+        let mut who = Who::default();
+        who.identify(f, plan);
+        let now = f.call(Helper::KTIME_GET_NS, &[]);
+        let call = probe.layout.call.map(|_| key.into());
+        let moment = Moment { now, entry_time: Some(start.into()), call, index: i64::from(index).into() };
+        write_event(f, &lines, plan, &probe.layout, &who, Source::Kept(cell), ctx, &moment);
+    });
+    program
+}
+
+/// Keeps the time and the arguments of a call for its return; gives the call's key, the place of its return address.
+///
+/// `on_stack`: arguments that lie on the stack are kept too.
+pub(super) fn keep_call(
+    f: &mut Func<'_>,
+    lines: &Lines,
+    ctx: Reg,
+    now: Reg,
+    index: Operand,
+    on_stack: bool,
+) -> Reg {
+    lines.mark(f, "time and arguments for the return");
+    let place = f.load(Size::DW, ctx, arch::STACK_POINTER);
+    let key = f.slot(8, 8);
+    f.store_slot(Size::DW, key, 0, place);
+    let found = f.call(Helper::MAP_LOOKUP_ELEM, &[Arg::Map(maps::KEPT), Arg::SlotAddr(key, 0)]);
+    f.if_else(
+        Cmp::Ne,
+        Width::W64,
+        found,
+        0,
+        |f| {
+            keep_registers(f, ctx, |f, at, value| f.store(Size::DW, found, at, value));
+            if on_stack {
+                keep_stack(f, place, Arg::Offset(found, cell::ON_STACK));
+            }
+            f.store(Size::DW, found, cell::PROBE, index);
+            // The time last: it makes the cell valid.
+            f.store(Size::DW, found, cell::TIME, now);
+        },
+        |f| {
+            let new = f.slot(cell::KEPT_SIZE, 8);
+            keep_registers(f, ctx, |f, at, value| f.store_slot(Size::DW, new, at, value));
+            // The kernel copies the whole cell, and lets no program show it what it has not written.
+            keep_stack(f, place, Arg::SlotAddr(new, cell::ON_STACK));
+            f.store_slot(Size::DW, new, cell::PROBE, index);
+            f.store_slot(Size::DW, new, cell::TIME, now);
+            let kept = f.call(
+                Helper::MAP_UPDATE_ELEM,
+                &[Arg::Map(maps::KEPT), Arg::SlotAddr(key, 0), Arg::SlotAddr(new, 0), Arg::Imm(0)],
+            );
+            f.if_(Cmp::Ne, Width::W32, kept, 0, |f| count(f, counter::UNSEEN));
+        },
+    );
+    place
+}
+
+fn keep_registers(f: &mut Func<'_>, ctx: Reg, store: impl Fn(&mut Func<'_>, i32, Reg)) {
+    for (n, register) in arch::REGISTERS.into_iter().enumerate() {
+        let value = f.load(Size::DW, ctx, register);
+        store(f, cell::ARGUMENTS + 8 * n as i32, value);
+    }
+}
+
+/// Copies the beginning of the arguments on the stack.
+fn keep_stack(f: &mut Func<'_>, stack: Reg, to: Arg) {
+    let from = f.alu(Alu::Add, Width::W64, stack, i64::from(arch::STACK_ARGUMENTS));
+    let size = i64::from(cell::KEPT_SIZE) - i64::from(cell::ON_STACK);
+    f.call(Helper::PROBE_READ_KERNEL, &[to, Arg::Imm(size), Arg::Reg(from)]);
+}
+
+/// The cell of a call by its key, and its time of entry; leaves the program when its entry was not seen.
+pub(super) fn take_call(f: &mut Func<'_>, place: Reg, index: Operand) -> (Reg, Reg) {
+    let key = f.slot(8, 8);
+    f.store_slot(Size::DW, key, 0, place);
+    let found = f.call(Helper::MAP_LOOKUP_ELEM, &[Arg::Map(maps::KEPT), Arg::SlotAddr(key, 0)]);
+    f.if_(Cmp::Eq, Width::W64, found, 0, |f| f.ret(0));
+    let start = f.load(Size::DW, found, cell::TIME);
+    // No entry: the filter did not admit it.
+    f.if_(Cmp::Eq, Width::W64, start, 0, |f| f.ret(0));
+    let owner = f.load(Size::DW, found, cell::PROBE);
+    // Another function's call may have been at this place of the stack, and its return not seen.
+    f.if_(Cmp::Ne, Width::W64, owner, index, |f| f.ret(0));
+    f.store(Size::DW, found, cell::TIME, 0);
+    (found, start)
+}

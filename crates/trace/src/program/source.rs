@@ -1,0 +1,128 @@
+//! Where a program finds what a call was given and what it gave back: that depends on how it is attached.
+
+use super::cell;
+use crate::arch::{self, Place};
+use crate::layout::{Argument, Layout};
+use asm::{Arg, Func, Helper, Reg, Size};
+
+/// One way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    /// A trampoline's context, a slot for each register, by loads that the verifier checks against BTF.
+    Slots,
+    /// The same by one probe read of all slots: older verifiers (5.10) refuse loads of pointers to anything but structures.
+    Copied,
+    /// A trampoline's context by helpers: programs for many functions at once may not look into it.
+    Helpers,
+    /// A kprobe's registers.
+    Registers,
+    /// At a return, arguments kept at the entry in this cell, and the result's register.
+    Kept(Reg),
+}
+
+impl Source {
+    /// Copies the arguments and the return value into the record.
+    pub(super) fn capture(
+        self,
+        f: &mut Func<'_>,
+        mark: &dyn Fn(&mut Func<'_>, &str),
+        layout: &Layout,
+        ctx: Reg,
+        record: Reg,
+    ) {
+        if self == Source::Copied {
+            let all = || layout.args.iter().chain(&layout.ret);
+            let slots: u32 = all().map(|a| a.slots).sum();
+            let Some(first) = all().next() else { return };
+            mark(f, "arguments");
+            let (to, size) = (Arg::Offset(record, first.offset as i32), Arg::Imm(i64::from(slots * 8)));
+            f.call(Helper::PROBE_READ_KERNEL, &[to, size, Arg::Reg(ctx)]);
+            return;
+        }
+        let places = arch::places(layout.args.iter().map(|a| a.size));
+        for (arg, place) in layout.args.iter().zip(places) {
+            mark(f, &format!("{} {}", arg.type_name, arg.name));
+            self.argument(f, arg, place, ctx, record);
+        }
+        if let Some(ret) = &layout.ret {
+            mark(f, &format!("{} {}", ret.type_name, ret.name));
+            for slot in 0..ret.slots {
+                let value = self.result(f, ret, slot, ctx);
+                f.store(Size::DW, record, (ret.offset + slot * 8) as i32, value);
+            }
+        }
+    }
+
+    fn argument(self, f: &mut Func<'_>, arg: &Argument, place: Place, ctx: Reg, record: Reg) {
+        let each = |f: &mut Func<'_>, get: &dyn Fn(&mut Func<'_>, u32) -> Reg| {
+            for slot in 0..arg.slots {
+                let value = get(f, slot);
+                f.store(Size::DW, record, (arg.offset + slot * 8) as i32, value);
+            }
+        };
+        match (self, place) {
+            (Source::Slots | Source::Copied, _) => {
+                each(f, &|f, slot| f.load(Size::DW, ctx, ((arg.slot + slot) * 8) as i32));
+            }
+            (Source::Helpers, _) => each(f, &|f, slot| {
+                let cell = f.slot(8, 8);
+                let n = Arg::Imm(i64::from(arg.slot + slot));
+                // Beyond the function's arguments it fails, and the cell must not be read as it was.
+                f.store_slot(Size::DW, cell, 0, 0);
+                f.call(Helper::GET_FUNC_ARG, &[Arg::Reg(ctx), n, Arg::SlotAddr(cell, 0)]);
+                f.load_slot(Size::DW, cell, 0)
+            }),
+            (Source::Registers, Place::Register(first)) => each(f, &|f, slot| {
+                let at = arch::REGISTERS.get(first + slot as usize).copied().unwrap_or(arch::RESULT);
+                f.load(Size::DW, ctx, at)
+            }),
+            (Source::Kept(cell), Place::Register(first)) => {
+                each(f, &|f, slot| f.load(Size::DW, cell, cell::ARGUMENTS + (first as i32 + slot as i32) * 8))
+            }
+            (Source::Registers, Place::Stack(at)) => {
+                let stack = f.load(Size::DW, ctx, arch::STACK_POINTER);
+                let from = f.alu(
+                    asm::Alu::Add,
+                    asm::Width::W64,
+                    stack,
+                    i64::from(arch::STACK_ARGUMENTS) + i64::from(at),
+                );
+                let (to, size) = (Arg::Offset(record, arg.offset as i32), i64::from(arg.slots * 8));
+                f.call(Helper::PROBE_READ_KERNEL, &[to, Arg::Imm(size), Arg::Reg(from)]);
+            }
+            (Source::Kept(cell), Place::Stack(at)) => each(f, &|f, slot| {
+                let at = cell::ON_STACK + at as i32 + slot as i32 * 8;
+                // What has no room in the cell was not kept; such a function is not attached this way.
+                if at + 8 <= cell::KEPT_SIZE as i32 { f.load(Size::DW, cell, at) } else { f.imm(0) }
+            }),
+        }
+    }
+
+    /// A slot of the return value.
+    pub(super) fn result(self, f: &mut Func<'_>, ret: &Argument, slot: u32, ctx: Reg) -> Reg {
+        match self {
+            Source::Slots | Source::Copied => f.load(Size::DW, ctx, ((ret.slot + slot) * 8) as i32),
+            Source::Helpers => {
+                let cell = f.slot(8, 8);
+                f.store_slot(Size::DW, cell, 0, 0);
+                f.call(Helper::GET_FUNC_RET, &[Arg::Reg(ctx), Arg::SlotAddr(cell, 0)]);
+                f.load_slot(Size::DW, cell, 0)
+            }
+            Source::Registers | Source::Kept(_) => f.load(Size::DW, ctx, arch::RESULT),
+        }
+    }
+}
+
+/// Whether some of a function's arguments lie on the stack.
+pub fn has_stack_arguments(layout: &Layout) -> bool {
+    arch::places(layout.args.iter().map(|a| a.size)).iter().any(|place| matches!(place, Place::Stack(_)))
+}
+
+/// Whether a cell has room for all of a function's arguments.
+pub fn fits_a_cell(layout: &Layout) -> bool {
+    let places = arch::places(layout.args.iter().map(|a| a.size));
+    layout.args.iter().zip(places).all(|(arg, place)| match place {
+        Place::Register(_) => true,
+        Place::Stack(at) => cell::ON_STACK as u32 + at + arg.slots * 8 <= cell::KEPT_SIZE,
+    })
+}
