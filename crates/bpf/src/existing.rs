@@ -3,8 +3,9 @@
 
 use crate::btf::btf_bytes_of;
 use crate::error::{Error, Result};
+use crate::map::MapType;
 use crate::prog::Program;
-use crate::sys::{self, ById, GetInfo, PathAndFd, ProgInfoRaw, addr_mut, bpf, bpf_fd};
+use crate::sys::{self, ById, GetInfo, MapElem, PathAndFd, ProgInfoRaw, addr, addr_mut, bpf, bpf_fd};
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -124,6 +125,54 @@ impl Program {
             source,
         })
     }
+}
+
+/// Entries of a map of tail calls that are looked at: each takes a call.
+const MOST_JUMPS: u32 = 4096;
+
+/// The programs that a tail call can lead to: the id of each, and the name of the map that it is in
+/// (BPF_MAP_TYPE_PROG_ARRAY). Of maps with more than 4096 entries only the first are looked at. Takes CAP_SYS_ADMIN.
+pub fn tail_called_programs() -> Result<Vec<(u32, String)>> {
+    let mut found = Vec::new();
+    for id in ids(sys::MAP_GET_NEXT_ID, "list the BPF maps")? {
+        let map = match bpf_fd(sys::MAP_GET_FD_BY_ID, &mut ById { id, ..Default::default() }) {
+            Ok(fd) => fd,
+            // Gone between the two calls.
+            Err(e) if e.raw_os_error() == Some(libc::ENOENT) => continue,
+            Err(source) => return Err(Error::Sys { action: format!("open BPF map {id}"), source }),
+        };
+        // struct bpf_map_info: type, id; key_size, value_size; max_entries, map_flags; name.
+        let mut info = [0u64; 16];
+        let mut attr = GetInfo {
+            bpf_fd: map.as_raw_fd() as u32,
+            info_len: size_of_val(&info) as u32,
+            info: addr_mut(&mut info),
+        };
+        bpf(sys::OBJ_GET_INFO_BY_FD, &mut attr)
+            .map_err(|source| Error::Sys { action: format!("information on BPF map {id}"), source })?;
+        if info[0] as u32 != MapType::ProgArray as u32 {
+            continue;
+        }
+        let name: Vec<u8> =
+            [info[3], info[4]].iter().flat_map(|w| w.to_ne_bytes()).take_while(|b| *b != 0).collect();
+        let name = String::from_utf8_lossy(&name).into_owned();
+        for index in 0..(info[2] as u32).min(MOST_JUMPS) {
+            let (key, mut value) = ([index], [0u32]);
+            let mut attr = MapElem {
+                map_fd: map.as_raw_fd() as u32,
+                key: addr(&key),
+                value: addr_mut(&mut value),
+                ..Default::default()
+            };
+            match bpf(sys::MAP_LOOKUP_ELEM, &mut attr) {
+                Ok(_) => found.push((value[0], name.clone())),
+                // No program there.
+                Err(e) if e.raw_os_error() == Some(libc::ENOENT) => {}
+                Err(source) => return Err(Error::Sys { action: format!("read BPF map {id}"), source }),
+            }
+        }
+    }
+    Ok(found)
 }
 
 /// The BTF blob with this id, as it was loaded; `None` when there is none. Takes CAP_SYS_ADMIN.

@@ -65,7 +65,7 @@ pub fn list_programs(kernel: &Kernel, spec: &ProgramSpec, only_wanted: bool) -> 
     let mut all = Vec::new();
     let found = Look::new(kernel).find(spec)?;
     let programs = found.len();
-    let mut without = None;
+    let (mut without, mut unknown) = (None, Vec::new());
     for program in found {
         let about = format!("bpf:{} {} {} {}", program.id, program.kind, program.name, program.tag);
         let label = program.label();
@@ -80,7 +80,8 @@ pub fn list_programs(kernel: &Kernel, spec: &ProgramSpec, only_wanted: bool) -> 
         let functions = match functions {
             Ok(functions) => functions,
             Err(reason) => {
-                all.push(listed(name, Some(reason)));
+                let to = if program_target::may_mean(spec, &name) { &mut all } else { &mut unknown };
+                to.push(listed(name, Some(reason)));
                 continue;
             }
         };
@@ -98,8 +99,9 @@ pub fn list_programs(kernel: &Kernel, spec: &ProgramSpec, only_wanted: bool) -> 
     }
     match (all.is_empty(), without, &spec.function) {
         (true, Some((label, names)), Some(function)) => {
-            Err(program_target::no_function(&label, &names, function, programs))
+            Err(program_target::no_function(&label, &names, function, programs - unknown.len()))
         }
+        (true, ..) => Ok(unknown),
         _ => Ok(all),
     }
 }

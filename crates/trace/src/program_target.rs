@@ -79,13 +79,17 @@ pub fn resolve(kernel: &Kernel, specs: &[ProgramSpec], resolved: &mut Resolved) 
         if spec.is_plural() && found.len() > 1 {
             resolved.notes.push(how_many(spec, &found));
         }
-        let mut of_no_program = Vec::new();
+        let (mut of_no_program, mut unknown) = (Vec::new(), Vec::new());
         let mut matched = false;
         for program in found {
             let label = program.label();
             let functions = match program.functions {
                 Ok(functions) => functions,
                 Err(reason) => {
+                    if !may_mean(spec, &program.name) {
+                        unknown.push((label, reason));
+                        continue;
+                    }
                     matched = true;
                     if seen.insert((program.id, TypeId::VOID)) {
                         resolved.refused.push((label, reason));
@@ -110,12 +114,15 @@ pub fn resolve(kernel: &Kernel, specs: &[ProgramSpec], resolved: &mut Resolved) 
                 }
             }
         }
-        if let (false, Some((label, names)), Some(function)) =
-            (matched, of_no_program.first(), &spec.function)
-        {
-            return Err(no_function(label, names, function, of_no_program.len()));
+        match (matched, of_no_program.first(), &spec.function) {
+            (false, Some((label, names)), Some(function)) => {
+                return Err(no_function(label, names, function, of_no_program.len()));
+            }
+            (false, ..) => resolved.refused.append(&mut unknown),
+            (true, ..) => {}
         }
     }
+    resolved.notes.extend(tail_called(&resolved.targets));
     match (resolved.targets.as_slice(), resolved.refused.as_slice()) {
         ([], [(target, reason)]) => Err(Error::Target { target: target.clone(), reason: reason.clone() }),
         ([], [(target, reason), ..]) => {
@@ -123,6 +130,31 @@ pub fn resolve(kernel: &Kernel, specs: &[ProgramSpec], resolved: &mut Resolved) 
         }
         _ => Ok(()),
     }
+}
+
+/// Of main functions that tail calls lead to: that those are not seen. A tail call jumps behind the first instructions of
+/// a program, which are what is patched to call ours (`emit_prologue`, arch/x86/net/bpf_jit_comp.c; other architectures
+/// do the same).
+fn tail_called(targets: &[Target]) -> Vec<String> {
+    let mains = targets.iter().filter(|t| t.program.as_ref().is_some_and(|f| f.is_main));
+    let mains: BTreeMap<u32, String> =
+        mains.filter_map(|t| Some((t.program.as_ref()?.program.id, t.label()))).collect();
+    if mains.is_empty() {
+        return Vec::new();
+    }
+    let jumps = bpf::tail_called_programs().unwrap_or_else(|error| {
+        log::debug!("whether tail calls lead to a program is not known: {error}");
+        Vec::new()
+    });
+    let mut notes: BTreeMap<u32, String> = BTreeMap::new();
+    for (id, map) in jumps {
+        if let Some(label) = mains.get(&id) {
+            notes.entry(id).or_insert_with(|| {
+                format!("{label}: tail calls lead to it (map {map}), and these are not seen: they jump past its entry; its subprograms are (-p {id}:*)")
+            });
+        }
+    }
+    notes.into_values().collect()
 }
 
 /// Whether a program's function number `index` is meant.
@@ -135,6 +167,11 @@ pub(crate) fn wants(spec: &ProgramSpec, index: usize, function: &Target) -> bool
 
 /// Most programs that are named where only their number is asked for.
 const NAMED: usize = 8;
+
+/// Whether a program of whose functions nothing is known can be meant: none but the main one has a name then.
+pub(crate) fn may_mean(spec: &ProgramSpec, name: &str) -> bool {
+    spec.function.as_ref().is_none_or(|pattern| pattern.matches(name))
+}
 
 fn how_many(spec: &ProgramSpec, found: &[Found]) -> String {
     let labels: Vec<String> = found.iter().take(NAMED).map(Found::label).collect();
