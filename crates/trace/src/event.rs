@@ -1,7 +1,7 @@
 //! Events: a record's bytes seen through its probe's layout, nothing copied.
 
 use crate::context::Context;
-use crate::layout::{Argument, NOT_READ, NoteField, NoteKind, StringField, header};
+use crate::layout::{Argument, NOT_READ, NoteField, NoteKind, StringField, header, stack};
 use crate::plan::Probe;
 use btf::Shape;
 
@@ -69,15 +69,55 @@ pub enum Stack<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct Frames<'a> {
     bytes: &'a [u8],
+    /// Where a traced BPF program was entered, and the address that it returns to.
+    entered: Option<(u64, u64)>,
+    /// What is to come before the next of the bytes.
+    due: Option<u64>,
+}
+
+/// Among so many frames at the inner end is the place where a traced program was entered.
+const INNERMOST: usize = 8;
+
+impl<'a> Frames<'a> {
+    /// Frames as the kernel took them.
+    ///
+    /// Where a BPF program is entered it has no frame yet, and kernels that keep no frame pointers themselves cannot tell
+    /// (`orc_fp_entry`, arch/x86/kernel/unwind_orc.c): they leave out the program's caller, if they do not end there. So it
+    /// is put back from `words`, where the trampoline's own frame ends with the address in the program at which to go on,
+    /// followed by the one that the program returns to.
+    fn new(bytes: &'a [u8], words: &[u8]) -> Frames<'a> {
+        let plain = Frames { bytes, entered: None, due: None };
+        if words.is_empty() {
+            return plain;
+        }
+        let mut known = plain.take(INNERMOST).filter(|frame| *frame != 0);
+        let entered = known.find_map(|frame| {
+            let mut words = Frames { bytes: words, entered: None, due: None };
+            words.find(|word| *word == frame)?;
+            // Kernel addresses are the upper half.
+            words.next().filter(|caller| (*caller as i64) < 0).map(|caller| (frame, caller))
+        });
+        Frames { entered, ..plain }
+    }
 }
 
 impl Iterator for Frames<'_> {
     type Item = u64;
 
     fn next(&mut self) -> Option<u64> {
+        if let Some(caller) = self.due.take() {
+            let known = self.bytes.first_chunk().is_some_and(|next| u64::from_ne_bytes(*next) == caller);
+            if !known {
+                return Some(caller);
+            }
+        }
         let (first, rest) = self.bytes.split_first_chunk()?;
         self.bytes = rest;
-        Some(u64::from_ne_bytes(*first))
+        let address = u64::from_ne_bytes(*first);
+        if let Some((_, caller)) = self.entered.take_if(|(place, _)| *place == address) {
+            self.due = Some(caller);
+        }
+        Some(address)
     }
 }
 
@@ -129,7 +169,9 @@ impl<'a> Event<'a> {
 
     /// The kernel stack; `None` if none was asked for.
     pub fn stack(&self) -> Option<Stack<'a>> {
-        self.probe.layout.stack.map(|at| stack(self.record, at))
+        let words = self.probe.layout.words;
+        let words = words.and_then(|at| bytes(self.record, at, stack::WORDS * stack::FRAME));
+        self.probe.layout.stack.map(|at| stack(self.record, at, words.unwrap_or_default()))
     }
 
     /// Thread id.
@@ -215,11 +257,11 @@ fn text(record: &[u8], field: StringField) -> Text<'_> {
     Text::Read { bytes: if cut { whole_characters(text) } else { text }, cut }
 }
 
-fn stack(record: &[u8], at: u32) -> Stack<'_> {
+fn stack<'a>(record: &'a [u8], at: u32, words: &[u8]) -> Stack<'a> {
     let length = u64_at(record, at) as i64;
     let Ok(length) = u32::try_from(length) else { return Stack::Fault(length as i32) };
     // Only what the kernel says that it wrote: the room beyond is as some earlier record left it.
-    Stack::Frames(Frames { bytes: bytes(record, at + 8, length).unwrap_or_default() })
+    Stack::Frames(Frames::new(bytes(record, at + 8, length).unwrap_or_default(), words))
 }
 
 fn note_of<'a>(record: &'a [u8], note: &'a NoteField) -> Note<'a> {
@@ -245,7 +287,7 @@ mod tests {
     }
 
     fn frames(record: &[u8]) -> Vec<u64> {
-        match stack(record, 8) {
+        match stack(record, 8, &[]) {
             Stack::Frames(frames) => frames.collect(),
             Stack::Fault(error) => panic!("error {error}"),
         }
@@ -260,8 +302,27 @@ mod tests {
     }
 
     #[test]
+    fn the_caller_of_a_traced_program_is_put_back() {
+        let bytes = |words: &[u64]| words.iter().flat_map(|w| w.to_ne_bytes()).collect::<Vec<u8>>();
+        let (ours, trampoline, place, caller) = (u64::MAX - 40, u64::MAX - 30, u64::MAX - 20, u64::MAX - 10);
+        let words = bytes(&[1, 2, 0, 77, place, caller, 5, 0, 0, 0]);
+        let shown = |frames: &[u64], words: &[u8]| {
+            let frames = bytes(frames);
+            Frames::new(&frames, words).collect::<Vec<u64>>()
+        };
+        assert_eq!(shown(&[ours, trampoline, place], &words), [ours, trampoline, place, caller]);
+        assert_eq!(shown(&[ours, trampoline, place, 9], &words), [ours, trampoline, place, caller, 9]);
+        // A kernel that tells it itself; one that jumps to the trampoline; words that could not be read.
+        assert_eq!(shown(&[ours, trampoline, place, caller], &words), [ours, trampoline, place, caller]);
+        assert_eq!(shown(&[ours, trampoline, caller], &words), [ours, trampoline, caller]);
+        assert_eq!(shown(&[ours, trampoline, place], &[0; 80]), [ours, trampoline, place]);
+        assert_eq!(shown(&[ours, trampoline, place], &bytes(&[place])), [ours, trampoline, place]);
+        assert_eq!(shown(&[], &words), []);
+    }
+
+    #[test]
     fn an_error_is_no_stack() {
-        assert!(matches!(stack(&record(-14, &[1, 2, 3]), 8), Stack::Fault(-14)));
+        assert!(matches!(stack(&record(-14, &[1, 2, 3]), 8, &[]), Stack::Fault(-14)));
     }
 
     #[test]

@@ -12,6 +12,7 @@
 //!  …  u64     with entries and exits both: the call's number, the same for its two events
 //!  …  u64[]   arguments by register slot, then the return value's slots
 //!  …          texts and notes, each at a multiple of 8
+//!  …  u64[10] if a stack is captured in a BPF program: the words where the trampoline keeps the arguments and beyond
 //!  …  i64     if a stack is captured: its bytes, or a negative error
 //!  …  u64[]   its frames, innermost first: room for one of [`stack::ROOMS`], the rest is not ours to read
 //! ```
@@ -49,6 +50,9 @@ pub(crate) mod stack {
     pub const FIRST: u32 = ROOMS[1];
     /// Bytes of a frame.
     pub const FRAME: u32 = 8;
+    /// Words from where a trampoline keeps a BPF function's arguments to the address that the function returns to: at most 6
+    /// arguments, the return value, the frame pointer, the address to go on at, and that one.
+    pub const WORDS: u32 = 10;
 }
 
 /// A text in the record: `i32` length as the kernel's string helpers return it (terminator counted; negative: the
@@ -130,6 +134,8 @@ pub struct Layout {
     pub ret: Option<Argument>,
     /// Whether the context is captured.
     pub context: bool,
+    /// Offset of the words around a BPF program's trampoline, [`stack::WORDS`] of them: what tells its caller.
+    pub(crate) words: Option<u32>,
     /// Offset of the stack's length, the last thing in the record's constant part; its frames follow.
     pub stack: Option<u32>,
     /// Size of the record in bytes, without the frames of a stack: a multiple of 8.
@@ -208,8 +214,9 @@ impl Layout {
             }
             arg.notes = notes(btf, ty, &mut at, string_size)?;
         }
+        let words = (stack && target.program.is_some()).then(|| take(&mut at, stack::WORDS * stack::FRAME));
         let stack = stack.then(|| take(&mut at, 8));
-        Ok(Layout { entry_time, call, args, ret, context, stack, size: at })
+        Ok(Layout { entry_time, call, args, ret, context, words, stack, size: at })
     }
 
     /// Equal for layouts that the same instructions fill.

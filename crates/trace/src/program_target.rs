@@ -192,7 +192,8 @@ pub(crate) fn no_function(label: &str, names: &[String], function: &Pattern, pro
 pub(crate) struct Look<'a> {
     kernel: &'a Kernel,
     btfs: BTreeMap<u32, Result<Arc<Btf>, String>>,
-    contexts: BTreeMap<String, Option<(String, TypeId)>>,
+    /// By type of program.
+    contexts: BTreeMap<String, Vec<(String, TypeId)>>,
 }
 
 impl<'a> Look<'a> {
@@ -325,14 +326,13 @@ impl<'a> Look<'a> {
         let btf = &program.btf;
         let proto = btf.proto(id)?;
         let vmlinux = &self.kernel.btf;
-        let context =
-            self.contexts.entry(program.kind.clone()).or_insert_with(|| context(vmlinux, &program.kind));
+        let known =
+            self.contexts.entry(program.kind.clone()).or_insert_with(|| contexts(vmlinux, &program.kind));
         let mut contexts = Vec::new();
-        if let Some((name, pointer)) = context {
-            for (index, param) in proto.params.iter().enumerate() {
-                if pointee_name(btf, param.ty) == Some(name.as_str()) {
-                    contexts.push((index, *pointer));
-                }
+        for (index, param) in proto.params.iter().enumerate() {
+            let strukt = pointee_name(btf, param.ty);
+            if let Some((_, pointer)) = known.iter().find(|(name, _)| Some(name.as_str()) == strukt) {
+                contexts.push((index, *pointer));
             }
         }
         Ok(Target {
@@ -431,20 +431,36 @@ fn kind_name(vmlinux: &Btf, ty: u32) -> String {
     named.unwrap_or_else(|| format!("type {ty}"))
 }
 
+/// An extension replaces a function of a program of any type, and takes what that takes.
+const EXTENSION: &str = "ext";
+
 /// What a type of program is given: the structure's name that its source has for it, and a pointer to the one that the
-/// kernel really passes (`struct bpf_ctx_convert`, kernel/bpf/btf.c). `None` where the context is no structure.
-fn context(vmlinux: &Btf, kind: &str) -> Option<(String, TypeId)> {
-    let pairs = vmlinux.get(vmlinux.find(Kind::Struct, "bpf_ctx_convert")?).ok()?;
-    let prefix = format!("BPF_PROG_TYPE_{}", kind.to_ascii_uppercase());
-    let member = |end: &str| {
-        let name = format!("{prefix}_{end}");
-        pairs.members().find(|m| m.name == Some(&name)).map(|m| vmlinux.resolve(m.ty))
+/// kernel really passes (`struct bpf_ctx_convert`, kernel/bpf/btf.c: members in pairs). Empty where the context is no
+/// structure; an extension may be given any.
+fn contexts(vmlinux: &Btf, kind: &str) -> Vec<(String, TypeId)> {
+    let Some(pairs) = vmlinux.find(Kind::Struct, "bpf_ctx_convert").and_then(|id| vmlinux.get(id).ok())
+    else {
+        return Vec::new();
     };
-    let (theirs, kernels) = (member("prog")?, member("kern")?);
-    let theirs = vmlinux.get(theirs).ok().filter(|t| t.kind() == Kind::Struct)?.name()?;
-    let pointer =
-        vmlinux.ids_of(Kind::Ptr).find(|id| vmlinux.get(*id).is_ok_and(|p| p.target() == Some(kernels)))?;
-    Some((theirs.to_string(), pointer))
+    let members: Vec<(&str, TypeId)> =
+        pairs.members().filter_map(|m| Some((m.name?, vmlinux.resolve(m.ty)))).collect();
+    let wanted = format!("BPF_PROG_TYPE_{}", kind.to_ascii_uppercase());
+    let mut found: Vec<(String, TypeId)> = Vec::new();
+    for (name, theirs) in &members {
+        let Some(ty) = name.strip_suffix("_prog").filter(|ty| kind == EXTENSION || *ty == wanted) else {
+            continue;
+        };
+        let strukt = vmlinux.get(*theirs).ok().filter(|t| t.kind() == Kind::Struct).and_then(|t| t.name());
+        let kernels = members.iter().find(|(name, _)| name.strip_suffix("_kern") == Some(ty)).map(|m| m.1);
+        let (Some(strukt), Some(kernels)) = (strukt, kernels) else { continue };
+        if found.iter().any(|(name, _)| name == strukt) {
+            continue;
+        }
+        let pointer =
+            vmlinux.ids_of(Kind::Ptr).find(|id| vmlinux.get(*id).is_ok_and(|p| p.target() == Some(kernels)));
+        found.extend(pointer.map(|pointer| (strukt.to_string(), pointer)));
+    }
+    found
 }
 
 /// Tag of the structure that a pointer leads to.
@@ -452,4 +468,48 @@ fn pointee_name(btf: &Btf, ty: TypeId) -> Option<&str> {
     let pointer = btf.get(btf.resolve(ty)).ok().filter(|t| t.kind() == Kind::Ptr)?;
     let strukt = btf.get(btf.resolve(pointer.target()?)).ok()?;
     matches!(strukt.kind(), Kind::Struct | Kind::Fwd).then(|| strukt.name()).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contexts_are_what_the_kernel_passes() {
+        let kernel = match Kernel::running() {
+            Ok(kernel) => kernel,
+            Err(error) => return println!("SKIP: {error}"),
+        };
+        let types = |kind: &str| -> Vec<(String, String)> {
+            let found = contexts(&kernel.btf, kind);
+            found.into_iter().map(|(name, pointer)| (name, kernel.btf.type_name(pointer))).collect()
+        };
+        let pair = |theirs: &str, kernels: &str| (theirs.to_string(), format!("struct {kernels} *"));
+        assert_eq!(types("sched_cls"), [pair("__sk_buff", "sk_buff")]);
+        assert_eq!(types("xdp"), [pair("xdp_md", "xdp_buff")]);
+        assert!(types("tracepoint").is_empty() && types("no_such_type").is_empty());
+        let any = types("ext");
+        assert!(
+            any.contains(&pair("xdp_md", "xdp_buff")) && any.contains(&pair("__sk_buff", "sk_buff")),
+            "{any:?}"
+        );
+    }
+
+    #[test]
+    fn types_of_programs_have_the_kernels_names() {
+        let kernel = match Kernel::running() {
+            Ok(kernel) => kernel,
+            Err(error) => return println!("SKIP: {error}"),
+        };
+        assert_eq!(kind_name(&kernel.btf, 1), "socket_filter");
+        assert_eq!(kind_name(&kernel.btf, 26), "tracing");
+        assert_eq!(kind_name(&kernel.btf, 9999), "type 9999");
+    }
+
+    #[test]
+    fn refusals_are_said_in_terms_of_the_program() {
+        let log = "Cannot recursively attach\nprocessed 0 insns (limit 1000000)\n";
+        assert!(refusal(log).is_some_and(|r| r.contains("tracing program itself")));
+        assert_eq!(refusal("invalid bpf_context access off=8 size=8\n"), None);
+    }
 }

@@ -335,7 +335,14 @@ fn pairs(events: &[Value]) -> Result<()> {
 fn stacks_of_programs(ran: &Ran) -> Result<()> {
     let (_, lost) = summary(ran)?;
     ensure!(lost == 0, "{lost} lost");
-    for target in ["weigh_every_packet_twice", "weigh", "add_pair", "settle"] {
+    // Whatever the kernel's unwinder makes of it: who called.
+    let callers = [
+        ("weigh_every_packet_twice", "bpf_test_run+0x"),
+        ("weigh", "_weigh_every_packet_twice+0x"),
+        ("add_pair", "_weigh_every_packet_twice+0x"),
+        ("settle", "_finish_after_the_jump+0x"),
+    ];
+    for (target, caller) in callers {
         let events = super::stacks(ran, &format!("{target}[bpf] "))?;
         ensure!(events.len() == 40, "{} of {target}", events.len());
         for (_, frames) in &events {
@@ -343,6 +350,7 @@ fn stacks_of_programs(ran: &Ran) -> Result<()> {
                 |f: &&str| f.contains("_en_") || f.contains("bpf_trampoline_") || f.contains("bpf_get_stack");
             ensure!(!frames.iter().any(own), "our own frames: {frames:?}");
             ensure!(frames.iter().all(|f| f.contains("+0x")), "{frames:?}");
+            ensure!(frames.get(1).is_some_and(|f| f.contains(caller)), "{target}: {frames:?}");
             ensure!(
                 frames[0].contains(&format!("_{target}+0x")) && frames[0].ends_with(" [bpf]"),
                 "{frames:?}"
