@@ -30,6 +30,9 @@ pub struct ProgDetails {
     /// Its functions, the main one first: first instruction, and id of the FUNC in its BTF. Empty when it was loaded
     /// without func_info, and to those who lack CAP_BPF.
     pub func_info: Vec<(u32, u32)>,
+    /// Where the machine code of each of them begins, in the same order. Empty where the kernel hides addresses
+    /// (kernel.kptr_restrict).
+    pub addresses: Vec<u64>,
 }
 
 /// Most functions of a program (`BPF_MAX_SUBPROGS`, include/linux/bpf_verifier.h, and room to spare).
@@ -72,16 +75,23 @@ impl Program {
         let mut raw = ProgInfoRaw::default();
         self.fill(&mut raw)?;
         let (count, size) = (raw.nr_func_info, raw.func_info_rec_size);
-        let mut func_info = Vec::new();
+        let (mut func_info, mut addresses) = (Vec::new(), Vec::new());
         if count > 0 && count <= MOST_FUNCTIONS && (FUNC_INFO..=1024).contains(&size) {
             let mut records = vec![0u8; count as usize * size as usize];
+            let mut code = vec![0u64; count as usize];
             let mut again = ProgInfoRaw {
+                jited_ksyms: addr_mut(&mut code),
+                nr_jited_ksyms: count,
                 func_info: addr_mut(&mut records),
                 nr_func_info: count,
                 func_info_rec_size: size,
                 ..Default::default()
             };
             self.fill(&mut again)?;
+            // The kernel takes the buffer's address back when it writes nothing to it.
+            if again.jited_ksyms != 0 && again.nr_jited_ksyms >= count {
+                addresses = code;
+            }
             let word = |record: &[u8], at: usize| {
                 record.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_ne_bytes)
             };
@@ -96,6 +106,7 @@ impl Program {
             jited_len: raw.jited_prog_len,
             btf_id: raw.btf_id,
             func_info,
+            addresses,
         })
     }
 

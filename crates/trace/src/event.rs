@@ -75,8 +75,8 @@ pub struct Frames<'a> {
     due: Option<u64>,
 }
 
-/// Among so many frames at the inner end is the place where a traced program was entered.
-const INNERMOST: usize = 8;
+/// A program's first instructions are patched to call its trampoline: it goes on at most this far in (`endbr64`, the call).
+const PATCHED: u64 = 16;
 
 impl<'a> Frames<'a> {
     /// Frames as the kernel took them.
@@ -84,19 +84,14 @@ impl<'a> Frames<'a> {
     /// Where a BPF program is entered it has no frame yet, and kernels that keep no frame pointers themselves cannot tell
     /// (`orc_fp_entry`, arch/x86/kernel/unwind_orc.c): they leave out the program's caller, if they do not end there. So it
     /// is put back from `words`, where the trampoline's own frame ends with the address in the program at which to go on,
-    /// followed by the one that the program returns to.
-    fn new(bytes: &'a [u8], words: &[u8]) -> Frames<'a> {
+    /// followed by the one that the program returns to. `address` is where the program begins. (Where the trampoline was
+    /// jumped to, as 7.x does, there is no such place, and nothing to be put back.)
+    fn new(bytes: &'a [u8], words: &[u8], address: Option<u64>) -> Frames<'a> {
         let plain = Frames { bytes, entered: None, due: None };
-        if words.is_empty() {
-            return plain;
-        }
-        let mut known = plain.take(INNERMOST).filter(|frame| *frame != 0);
-        let entered = known.find_map(|frame| {
-            let mut words = Frames { bytes: words, entered: None, due: None };
-            words.find(|word| *word == frame)?;
-            // Kernel addresses are the upper half.
-            words.next().filter(|caller| (*caller as i64) < 0).map(|caller| (frame, caller))
-        });
+        let Some(address) = address else { return plain };
+        let mut words = Frames { bytes: words, entered: None, due: None };
+        let place = words.find(|word| (1..=PATCHED).contains(&word.wrapping_sub(address)));
+        let entered = place.zip(words.next().filter(|caller| *caller != 0));
         Frames { entered, ..plain }
     }
 }
@@ -169,9 +164,10 @@ impl<'a> Event<'a> {
 
     /// The kernel stack; `None` if none was asked for.
     pub fn stack(&self) -> Option<Stack<'a>> {
+        let address = self.probe.target.program.as_ref().and_then(|function| function.address);
         let words = self.probe.layout.words;
         let words = words.and_then(|at| bytes(self.record, at, stack::WORDS * stack::FRAME));
-        self.probe.layout.stack.map(|at| stack(self.record, at, words.unwrap_or_default()))
+        self.probe.layout.stack.map(|at| stack(self.record, at, words.unwrap_or_default(), address))
     }
 
     /// Thread id.
@@ -257,11 +253,11 @@ fn text(record: &[u8], field: StringField) -> Text<'_> {
     Text::Read { bytes: if cut { whole_characters(text) } else { text }, cut }
 }
 
-fn stack<'a>(record: &'a [u8], at: u32, words: &[u8]) -> Stack<'a> {
+fn stack<'a>(record: &'a [u8], at: u32, words: &[u8], address: Option<u64>) -> Stack<'a> {
     let length = u64_at(record, at) as i64;
     let Ok(length) = u32::try_from(length) else { return Stack::Fault(length as i32) };
     // Only what the kernel says that it wrote: the room beyond is as some earlier record left it.
-    Stack::Frames(Frames::new(bytes(record, at + 8, length).unwrap_or_default(), words))
+    Stack::Frames(Frames::new(bytes(record, at + 8, length).unwrap_or_default(), words, address))
 }
 
 fn note_of<'a>(record: &'a [u8], note: &'a NoteField) -> Note<'a> {
@@ -287,7 +283,7 @@ mod tests {
     }
 
     fn frames(record: &[u8]) -> Vec<u64> {
-        match stack(record, 8, &[]) {
+        match stack(record, 8, &[], None) {
             Stack::Frames(frames) => frames.collect(),
             Stack::Fault(error) => panic!("error {error}"),
         }
@@ -304,25 +300,30 @@ mod tests {
     #[test]
     fn the_caller_of_a_traced_program_is_put_back() {
         let bytes = |words: &[u64]| words.iter().flat_map(|w| w.to_ne_bytes()).collect::<Vec<u8>>();
-        let (ours, trampoline, place, caller) = (u64::MAX - 40, u64::MAX - 30, u64::MAX - 20, u64::MAX - 10);
+        let (start, ours, trampoline, caller) = (1000, 1, 2, 5000);
+        let place = start + 9;
         let words = bytes(&[1, 2, 0, 77, place, caller, 5, 0, 0, 0]);
         let shown = |frames: &[u64], words: &[u8]| {
             let frames = bytes(frames);
-            Frames::new(&frames, words).collect::<Vec<u64>>()
+            Frames::new(&frames, words, Some(start)).collect::<Vec<u64>>()
         };
         assert_eq!(shown(&[ours, trampoline, place], &words), [ours, trampoline, place, caller]);
         assert_eq!(shown(&[ours, trampoline, place, 9], &words), [ours, trampoline, place, caller, 9]);
-        // A kernel that tells it itself; one that jumps to the trampoline; words that could not be read.
+        // A kernel that tells it itself; one that jumps to the trampoline; words that could not be read, or end early.
         assert_eq!(shown(&[ours, trampoline, place, caller], &words), [ours, trampoline, place, caller]);
-        assert_eq!(shown(&[ours, trampoline, caller], &words), [ours, trampoline, caller]);
+        let jumped = bytes(&[1, 2, 0, 77, caller, 6000, 5, 0, 0, 0]);
+        assert_eq!(shown(&[ours, trampoline, caller], &jumped), [ours, trampoline, caller]);
         assert_eq!(shown(&[ours, trampoline, place], &[0; 80]), [ours, trampoline, place]);
         assert_eq!(shown(&[ours, trampoline, place], &bytes(&[place])), [ours, trampoline, place]);
         assert_eq!(shown(&[], &words), []);
+        // The program's own start, and what is far inside, is no such place.
+        assert_eq!(shown(&[start], &bytes(&[start, caller])), [start]);
+        assert_eq!(shown(&[start + 40], &bytes(&[start + 40, caller])), [start + 40]);
     }
 
     #[test]
     fn an_error_is_no_stack() {
-        assert!(matches!(stack(&record(-14, &[1, 2, 3]), 8, &[]), Stack::Fault(-14)));
+        assert!(matches!(stack(&record(-14, &[1, 2, 3]), 8, &[], None), Stack::Fault(-14)));
     }
 
     #[test]

@@ -41,6 +41,8 @@ pub struct ProgramFunction {
     pub program: Arc<TracedProgram>,
     /// Whether it is the one that the program begins with.
     pub is_main: bool,
+    /// Where its machine code begins, if the kernel tells.
+    pub(crate) address: Option<u64>,
     /// Parameters that are the program's context: which one, and the type of what is really passed, a pointer of
     /// vmlinux's BTF. (A program that takes a `struct __sk_buff *` is called with a `struct sk_buff *`.)
     pub(crate) contexts: Vec<(usize, TypeId)>,
@@ -76,11 +78,8 @@ pub fn resolve(kernel: &Kernel, specs: &[ProgramSpec], resolved: &mut Resolved) 
     let mut look = Look::new(kernel);
     for spec in specs {
         let found = look.find(spec)?;
-        if spec.is_plural() && found.len() > 1 {
-            resolved.notes.push(how_many(spec, &found));
-        }
         let (mut of_no_program, mut unknown) = (Vec::new(), Vec::new());
-        let mut matched = false;
+        let mut meant: Vec<String> = Vec::new();
         for program in found {
             let label = program.label();
             let functions = match program.functions {
@@ -90,7 +89,7 @@ pub fn resolve(kernel: &Kernel, specs: &[ProgramSpec], resolved: &mut Resolved) 
                         unknown.push((label, reason));
                         continue;
                     }
-                    matched = true;
+                    meant.push(label.clone());
                     if seen.insert((program.id, TypeId::VOID)) {
                         resolved.refused.push((label, reason));
                     }
@@ -106,15 +105,19 @@ pub fn resolve(kernel: &Kernel, specs: &[ProgramSpec], resolved: &mut Resolved) 
                 .collect();
             if wanted.is_empty() {
                 of_no_program.push((label, names));
+            } else {
+                meant.push(label);
             }
             for target in wanted {
-                matched = true;
                 if seen.insert((program.id, target.btf_id)) {
                     resolved.targets.push(target);
                 }
             }
         }
-        match (matched, of_no_program.first(), &spec.function) {
+        if spec.is_plural() && meant.len() > 1 {
+            resolved.notes.push(how_many(spec, &meant));
+        }
+        match (!meant.is_empty(), of_no_program.first(), &spec.function) {
             (false, Some((label, names)), Some(function)) => {
                 return Err(no_function(label, names, function, of_no_program.len()));
             }
@@ -173,10 +176,10 @@ pub(crate) fn may_mean(spec: &ProgramSpec, name: &str) -> bool {
     spec.function.as_ref().is_none_or(|pattern| pattern.matches(name))
 }
 
-fn how_many(spec: &ProgramSpec, found: &[Found]) -> String {
-    let labels: Vec<String> = found.iter().take(NAMED).map(Found::label).collect();
-    let more = if found.len() > NAMED { ", …" } else { "" };
-    format!("-p {spec}: {} programs: {}{more}", found.len(), labels.join(", "))
+fn how_many(spec: &ProgramSpec, programs: &[String]) -> String {
+    let named = programs.get(..NAMED).unwrap_or(programs);
+    let more = if named.len() < programs.len() { ", …" } else { "" };
+    format!("-p {spec}: {} programs: {}{more}", programs.len(), named.join(", "))
 }
 
 /// The error for a function that no program has.
@@ -298,8 +301,11 @@ impl<'a> Look<'a> {
             (Ok(btf), ..) => {
                 let (name, kind, tag) = (found.name.clone(), found.kind.clone(), found.tag.clone());
                 let program = Arc::new(TracedProgram { id, name, kind, tag, btf, handle });
-                let ids = details.func_info.iter().map(|(_, id)| TypeId(*id));
-                let functions = ids.enumerate().map(|(n, id)| self.function(&program, n == 0, id));
+                let ids = details.func_info.iter().map(|(_, id)| TypeId(*id)).enumerate();
+                let functions = ids.map(|(n, id)| {
+                    let address = details.addresses.get(n).copied().filter(|address| *address != 0);
+                    self.function(&program, n == 0, address, id)
+                });
                 functions.collect::<Result<Vec<Target>, Error>>().map_err(|e| format!("its types cannot be read: {e}"))
             }
         };
@@ -322,7 +328,13 @@ impl<'a> Look<'a> {
             .clone()
     }
 
-    fn function(&mut self, program: &Arc<TracedProgram>, is_main: bool, id: TypeId) -> Result<Target, Error> {
+    fn function(
+        &mut self,
+        program: &Arc<TracedProgram>,
+        is_main: bool,
+        address: Option<u64>,
+        id: TypeId,
+    ) -> Result<Target, Error> {
         let btf = &program.btf;
         let proto = btf.proto(id)?;
         let vmlinux = &self.kernel.btf;
@@ -339,7 +351,7 @@ impl<'a> Look<'a> {
             kind: TargetKind::Program,
             name: btf.get(id)?.name().unwrap_or("?").to_string(),
             module: None,
-            program: Some(ProgramFunction { program: Arc::clone(program), is_main, contexts }),
+            program: Some(ProgramFunction { program: Arc::clone(program), is_main, address, contexts }),
             btf_id: id,
             params: proto.params,
             ret: proto.ret,

@@ -179,7 +179,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "--output-stack in programs: the traced one's own frames, none of ours",
         command: r#"
             waiting bpf-programs 40
-            traced -p "pid:$w:*" --mode entry --output-stack -o /tmp/o
+            traced -p "pid:$w:*" --mode both --output-stack -o /tmp/o
             kill -USR1 $w; wait $w; kill -INT $b; wait $b; cat /tmp/o; cat /tmp/said >&2"#,
         judge: stacks_of_programs,
     },
@@ -343,18 +343,23 @@ fn stacks_of_programs(ran: &Ran) -> Result<()> {
         ("settle", "_finish_after_the_jump+0x"),
     ];
     for (target, caller) in callers {
-        let events = super::stacks(ran, &format!("{target}[bpf] "))?;
-        ensure!(events.len() == 40, "{} of {target}", events.len());
-        for (_, frames) in &events {
-            let own =
-                |f: &&str| f.contains("_en_") || f.contains("bpf_trampoline_") || f.contains("bpf_get_stack");
-            ensure!(!frames.iter().any(own), "our own frames: {frames:?}");
-            ensure!(frames.iter().all(|f| f.contains("+0x")), "{frames:?}");
-            ensure!(frames.get(1).is_some_and(|f| f.contains(caller)), "{target}: {frames:?}");
-            ensure!(
-                frames[0].contains(&format!("_{target}+0x")) && frames[0].ends_with(" [bpf]"),
-                "{frames:?}"
-            );
+        for end in ["→", "←"] {
+            let events = super::stacks(ran, &format!("{end} {target}[bpf] "))?;
+            ensure!(events.len() == 40, "{end} {} of {target}", events.len());
+            for (_, frames) in &events {
+                let ours = ["_en_", "_ex_", "bpf_trampoline_", "bpf_get_stack"];
+                ensure!(
+                    !frames.iter().any(|f| ours.iter().any(|o| f.contains(o))),
+                    "our own frames: {frames:?}"
+                );
+                ensure!(frames.iter().all(|f| f.contains("+0x")), "{frames:?}");
+                // Where the trampoline is jumped to (7.x), the traced function is not on the stack.
+                let own = frames[0].contains(&format!("_{target}+0x")) && frames[0].ends_with(" [bpf]");
+                ensure!(
+                    frames.get(usize::from(own)).is_some_and(|f| f.contains(caller)),
+                    "{target}: {frames:?}"
+                );
+            }
         }
     }
     Ok(())
