@@ -82,6 +82,7 @@ helpers! {
     TASK_PT_REGS = 175, "task_pt_regs", "(task) → struct pt_regs *";
     GET_BRANCH_SNAPSHOT = 176, "get_branch_snapshot", "(buf, size, flags) → bytes or -errno";
     TRACE_VPRINTK = 177, "trace_vprintk", "(fmt, size, data, data_len) → bytes or -errno";
+    KALLSYMS_LOOKUP_NAME = 179, "kallsyms_lookup_name", "(name, size, flags, address) → 0 or -errno; programs of type syscall only";
     FIND_VMA = 180, "find_vma", "(task, address, callback, ctx, flags) → 0 or -errno";
     LOOP = 181, "loop", "(count, callback, ctx, flags) → iterations or -errno";
     STRNCMP = 182, "strncmp", "(s1, len, s2) → order";

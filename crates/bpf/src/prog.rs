@@ -79,6 +79,8 @@ pub struct Load<'a> {
     pub attach_btf_id: u32,
     /// What `attach_btf_id` is of.
     pub attach_to: AttachTo<'a>,
+    /// It may sleep (BPF_F_SLEEPABLE), as programs of type syscall must.
+    pub sleepable: bool,
     /// Encoded instructions, `struct bpf_insn` each.
     pub insns: &'a [u64],
     /// BTF that func_info and line_info refer to.
@@ -98,6 +100,7 @@ impl<'a> Load<'a> {
             attach_type: AttachType::None,
             attach_btf_id: 0,
             attach_to: AttachTo::Kernel,
+            sleepable: false,
             insns,
             btf: None,
             func_info: &[],
@@ -118,6 +121,8 @@ impl AsFd for Program {
         self.fd.as_fd()
     }
 }
+
+const BPF_F_SLEEPABLE: u32 = 1 << 4;
 
 /// The log buffer for a refused load: the verifier keeps the end of what does not fit only from 6.4 on, so it is
 /// made large enough for any program of ours.
@@ -141,6 +146,7 @@ impl Program {
             insn_cnt: load.insns.len() as u32,
             insns: addr(load.insns),
             license: c"Dual MIT/GPL".as_ptr() as u64,
+            prog_flags: if load.sleepable { BPF_F_SLEEPABLE } else { 0 },
             prog_name: sys::object_name(load.name),
             expected_attach_type: load.attach_type as u32,
             prog_btf_fd: load.btf.map_or(0, |fd| fd.as_raw_fd() as u32),

@@ -116,8 +116,8 @@ pub fn plan(request: &Request) -> anyhow::Result<()> {
         captures(layout, &mut out)?;
     }
     print(&out)?;
-    for note in &plan.notes {
-        say(format_args!("btrace: {note}"));
+    for remark in &plan.remarks {
+        say(format_args!("btrace: {remark}"));
     }
     for (target, reason) in &plan.refused {
         say(format_args!("btrace: {target}: not traced: {reason}"));

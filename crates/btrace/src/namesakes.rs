@@ -1,42 +1,35 @@
-//! Functions that share their name: the kernel attaches a tracing program to the first that its symbol table has of the
-//! name. That more calls go unseen than one would think must be said.
+//! Functions that share a traced name, and copies that the compiler made: looked for while the trace runs, then traced too.
 //!
-//! Only kallsyms knows, and reading it takes longer than everything else at the start (70 to 97 ms). So it is read on a
-//! thread of its own, of the lowest priority, once the first events have been printed, or when none came for 200 ms; a trace that ends sooner
-//! waits for it, so that it never ends unsaid.
+//! Only kallsyms knows them, and reading it takes longer than everything else at the start (70 to 97 ms). So it is read on a
+//! thread of its own, of the lowest priority, once the first events have been printed, or when none came for 200 ms; a trace
+//! that ends sooner waits for it, so that it never ends unsaid.
 
 use crate::logging::say;
-use std::collections::BTreeMap;
 use std::thread::JoinHandle;
-use trace::{Probe, TargetKind};
+use trace::{Elsewhere, Function, Plan, Session};
 
 /// At most so many names are told without `-v`.
 const NAMED: usize = 5;
 
-/// A traced function.
-struct Traced {
-    name: String,
-    module: Option<String>,
-}
-
 /// The question, put or not yet.
 pub struct Namesakes {
-    functions: Vec<Traced>,
-    asked: Option<JoinHandle<()>>,
+    functions: Vec<Function>,
+    asked: Option<JoinHandle<Result<Vec<Elsewhere>, trace::Error>>>,
+    /// Functions of which nothing is attached yet.
+    absent: Vec<String>,
 }
 
 impl Namesakes {
-    /// For the functions among these probes.
-    pub fn of(probes: &[Probe]) -> Namesakes {
-        let functions = probes.iter().filter(|p| p.target.kind == TargetKind::Function);
-        let functions =
-            functions.map(|p| Traced { name: p.target.name.clone(), module: p.target.module.clone() });
-        Namesakes { functions: functions.collect(), asked: None }
+    /// For the functions that a session traces by name.
+    pub fn of(session: &Session) -> Namesakes {
+        let functions = session.functions();
+        let absent = functions.iter().filter(|f| !f.attached).map(|f| f.name.clone()).collect();
+        Namesakes { functions, asked: None, absent }
     }
 
-    /// Whether there is still something to ask.
+    /// Whether the answer is still to come.
     pub fn is_open(&self) -> bool {
-        !self.functions.is_empty()
+        !self.functions.is_empty() || self.asked.is_some()
     }
 
     /// Begins to look, unless that was done.
@@ -48,9 +41,7 @@ impl Namesakes {
         let work = move || {
             // The reader and what is traced come first.
             bpf::lower_thread_priority();
-            for line in lines(&functions) {
-                say(format_args!("btrace: {line}"));
-            }
+            trace::elsewhere(&functions)
         };
         match std::thread::Builder::new().name("namesakes".into()).spawn(work) {
             Ok(thread) => self.asked = Some(thread),
@@ -60,101 +51,51 @@ impl Namesakes {
         }
     }
 
-    /// Waits until all has been said.
+    /// Attaches to what was found, if the answer has come.
+    pub fn attach(&mut self, plan: &Plan, session: &mut Session) {
+        if self.asked.as_ref().is_some_and(JoinHandle::is_finished) {
+            let found = self.answer();
+            say_all(session.attach_further(plan, &found));
+        }
+    }
+
+    /// The trace has ended: waits for the answer, and says what was not traced.
     pub fn finish(&mut self) {
         self.look();
-        if let Some(thread) = self.asked.take()
-            && thread.join().is_err()
-        {
-            log::error!(
-                "whether functions share their names is not known: please report this as a defect of btrace"
-            );
+        if self.asked.is_some() {
+            let late = self.answer();
+            say_all(late.iter().map(Elsewhere::too_late).collect());
         }
+    }
+
+    fn answer(&mut self) -> Vec<Elsewhere> {
+        let Some(thread) = self.asked.take() else { return Vec::new() };
+        let found = match thread.join() {
+            Ok(Ok(found)) => found,
+            Ok(Err(error)) => {
+                say(format_args!("btrace: whether other functions have the same name is not known: {error}"));
+                return Vec::new();
+            }
+            Err(_) => {
+                log::error!(
+                    "whether functions share their names is not known: please report this as a defect of btrace"
+                );
+                return Vec::new();
+            }
+        };
+        let nowhere = self.absent.iter().filter(|name| !found.iter().any(|e| &e.function.name == *name));
+        say_all(nowhere.map(|name| format!("{name}: not traced: the kernel has no function of that name any more (it was inlined everywhere)")).collect());
+        found
     }
 }
 
-fn lines(functions: &[Traced]) -> Vec<String> {
-    // A name may be traced in several places; a place that is traced is not missing.
-    let mut traced: BTreeMap<&str, Vec<Option<&str>>> = BTreeMap::new();
-    for f in functions {
-        traced.entry(&f.name).or_default().push(f.module.as_deref());
+fn say_all(lines: Vec<String>) {
+    let named = if log::log_enabled!(log::Level::Debug) { lines.len() } else { NAMED };
+    let more = lines.len().saturating_sub(named);
+    for line in lines.iter().take(named) {
+        say(format_args!("btrace: {line}"));
     }
-    let names: Vec<&str> = traced.keys().copied().collect();
-    let found = match symbols::namesakes(&names) {
-        Ok(found) => found,
-        Err(error) => {
-            return vec![format!("whether other functions have the same name is not known: {error}")];
-        }
-    };
-    let shared: Vec<String> = traced
-        .iter()
-        .zip(&found)
-        .filter_map(|((name, places), symbols)| {
-            let found: Vec<Option<&str>> = symbols.iter().map(|s| s.module.as_deref()).collect();
-            sentence(name, places, &found)
-        })
-        .collect();
-    let named = if log::log_enabled!(log::Level::Debug) { shared.len() } else { NAMED };
-    let more = shared.len().saturating_sub(named);
-    let mut lines: Vec<String> = shared.into_iter().take(named).collect();
     if more > 0 {
-        lines.push(format!("and {more} more functions that share their names (-v names them)"));
-    }
-    lines
-}
-
-/// What to say of one name: where it is traced, and all places where functions have it.
-fn sentence(name: &str, traced: &[Option<&str>], found: &[Option<&str>]) -> Option<String> {
-    if found.len() <= traced.len() {
-        return None;
-    }
-    let mut places: BTreeMap<Option<&str>, usize> = BTreeMap::new();
-    for place in found {
-        *places.entry(*place).or_default() += 1;
-    }
-    let said: Vec<String> = places
-        .iter()
-        .map(|(place, n)| match (place, traced.contains(place)) {
-            (None, true) => format!("{n} in the kernel itself"),
-            (None, false) => format!("{n} in the kernel itself (-k vmlinux:{name})"),
-            (Some(m), true) => format!("{n} in {m}"),
-            (Some(m), false) => format!("{n} in {m} (-k {m}:{name})"),
-        })
-        .collect();
-    if places.keys().all(Option::is_none) && traced.len() == 1 {
-        return Some(format!("{name}: {} functions have this name; only the first is traced", found.len()));
-    }
-    let where_ = traced.iter().map(|p| p.map_or("the kernel itself".to_string(), |m| m.to_string()));
-    let where_: Vec<String> = where_.collect();
-    Some(format!(
-        "{name}: {} functions have this name: {}; only the first in {} is traced",
-        found.len(),
-        said.join(", "),
-        where_.join(" and in ")
-    ))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_not_traced_is_named_with_the_way_to_it() {
-        assert_eq!(sentence("vfs_read", &[None], &[None]), None);
-        assert_eq!(sentence("hidden", &[None], &[]), None);
-        assert_eq!(sentence("s_next", &[None, Some("nf")], &[None, Some("nf")]), None, "both are traced");
-        assert_eq!(
-            sentence("s_next", &[None], &[None, None, Some("nf_tables")]).as_deref(),
-            Some(
-                "s_next: 3 functions have this name: 2 in the kernel itself, 1 in nf_tables (-k nf_tables:s_next); only \
-                the first in the kernel itself is traced"
-            )
-        );
-        assert_eq!(
-            sentence("s_next", &[Some("nf")], &[None, Some("nf")]).as_deref(),
-            Some(
-                "s_next: 2 functions have this name: 1 in the kernel itself (-k vmlinux:s_next), 1 in nf; only the first in nf is traced"
-            )
-        );
+        say(format_args!("btrace: and {more} more functions of which this is true (-v names them)"));
     }
 }

@@ -30,6 +30,7 @@ const LAST_TRIES: usize = 100;
 
 /// Everything attached, the command let go.
 pub struct Running {
+    plan: Plan,
     session: Session,
     renderer: Renderer,
     output: Output,
@@ -77,9 +78,6 @@ impl Running {
             say(format_args!("btrace: ended before everything was attached; nothing was traced"));
             return Ok(None);
         }
-        for note in &plan.notes {
-            say(format_args!("btrace: {note}"));
-        }
         say_untraced(&plan, &session);
         output.begin()?;
         let clock = Clock::new()?;
@@ -93,11 +91,12 @@ impl Running {
             false => None,
         };
         let renderer = Renderer::new(args.json, session.probes(), clock, stacks);
-        let namesakes = Namesakes::of(&plan.probes);
+        let namesakes = Namesakes::of(&session);
         if let Some(command) = &command {
             command.release()?;
         }
         Ok(Some(Running {
+            plan,
             session,
             renderer,
             output,
@@ -151,6 +150,7 @@ impl Running {
             if got > 0 || self.started.elapsed() >= LOOK_AFTER {
                 self.namesakes.look();
             }
+            self.namesakes.attach(&self.plan, &mut self.session);
             if let Some(end) = self.pause(got)? {
                 return Ok(end);
             }

@@ -112,7 +112,9 @@ impl Attacher<'_> {
         let work: Vec<usize> =
             (0..probes.len()).filter(|i| probes.get(*i).is_some_and(|p| !p.is_paired_entry())).collect();
         let many = self.many(&work, stop);
-        let work: Vec<usize> = work.into_iter().filter(|i| !many.served.contains_key(i)).collect();
+        let done =
+            |i: &usize| many.served.contains_key(i) || many.refused.contains(i) || many.absent.contains(i);
+        let work: Vec<usize> = work.into_iter().filter(|i| !done(i)).collect();
         let outcomes: Vec<Mutex<Outcome>> = probes.iter().map(|_| Mutex::new(None)).collect();
         let set = |index: usize, result| {
             if let Some(Ok(mut outcome)) = outcomes.get(index).map(Mutex::lock) {
@@ -150,6 +152,18 @@ impl Attacher<'_> {
         });
         let mut outcomes: Vec<Outcome> =
             outcomes.into_iter().map(|o| o.into_inner().unwrap_or(None)).collect();
+        for index in many.refused {
+            if let (Some(outcome), Some(probe)) = (outcomes.get_mut(index), probes.get(index)) {
+                let reason = format!("its entry cannot be patched: {UNPATCHABLE}");
+                *outcome = Some(Err(Error::Target { target: probe.target.label(), reason }));
+            }
+        }
+        for index in many.absent {
+            if let Some(outcome) = outcomes.get_mut(index) {
+                let method = Method::Kprobe;
+                *outcome = Some(Ok(Attached { method, pieces: Vec::new(), remark: None }));
+            }
+        }
         let mut pieces = many.pieces;
         for (index, method) in many.served {
             if let Some(outcome) = outcomes.get_mut(index) {
@@ -158,6 +172,21 @@ impl Attacher<'_> {
             }
         }
         (outcomes, stopped)
+    }
+
+    /// Attaches probes at further addresses: by kprobe_multi where the kernel has it, else by kprobes.
+    pub fn further(&self, places: &[(usize, Vec<u64>)]) -> Vec<(usize, Result<Vec<Piece>, Error>)> {
+        let (mut pieces, served) = self.many_at(places);
+        let mut results = Vec::new();
+        for (index, addresses) in places {
+            if served.contains(index) {
+                results.push((*index, Ok(std::mem::take(&mut pieces))));
+            } else if let Some(probe) = self.plan.probes.get(*index) {
+                let attached = self.by_kprobe(*index as u32, probe, Some(addresses));
+                results.push((*index, attached.map(|a| a.pieces)));
+            }
+        }
+        results
     }
 
     /// Attaches a probe by the first way that the kernel grants.
@@ -237,7 +266,10 @@ impl Attacher<'_> {
                 pieces.push(link(entry, probe, method)?);
                 pieces.push(link(event, probe, method)?);
             }
-            Method::Kprobe => return self.by_kprobe(index, probe),
+            Method::Kprobe => {
+                let address = probe.target.address.as_ref().map(std::slice::from_ref);
+                return self.by_kprobe(index, probe, address);
+            }
             Method::TracingMulti | Method::KprobeMulti => {
                 let reason = format!("{method} is for many functions");
                 return Err(Error::Target { target: probe.target.label(), reason });
@@ -246,8 +278,8 @@ impl Attacher<'_> {
         Ok(Attached { method, pieces, remark: None })
     }
 
-    /// A kprobe, and for exits the return's.
-    fn by_kprobe(&self, index: u32, probe: &Probe) -> Result<Attached, Error> {
+    /// A kprobe, and for exits the return's: at these addresses, or where the kernel finds the name.
+    fn by_kprobe(&self, index: u32, probe: &Probe, addresses: Option<&[u64]>) -> Result<Attached, Error> {
         let load = |program: &asm::Program| {
             let name = program::name(probe, &probe.target.name);
             let code = assemble(&probe.target.name, program)?;
@@ -278,6 +310,15 @@ impl Attacher<'_> {
             }
             Ok::<(), bpf::Error>(())
         };
+        if let Some(addresses) = addresses {
+            for address in addresses {
+                attach(&mut pieces, KprobeAt::Address(*address)).map_err(|error| Error::Target {
+                    target: probe.target.label(),
+                    reason: kprobe_reason(&error),
+                })?;
+            }
+            return Ok(Attached { method: Method::Kprobe, pieces, remark });
+        }
         match attach(&mut pieces, KprobeAt::Symbol(&probe.target.name)) {
             Ok(()) => {}
             Err(error) if matches!(error.errno(), Some(libc_errno::ENOENT | libc_errno::EADDRNOTAVAIL)) => {
@@ -482,12 +523,15 @@ pub fn assemble(target: &str, program: &asm::Program) -> Result<Code, Error> {
         .map_err(|source| Error::Assemble { target: target.into(), source })
 }
 
+/// Why a function has no room for ftrace's call.
+const UNPATCHABLE: &str = "it is notrace, noinstr, or was freed after boot";
+
 /// Why a loaded program could not be attached (kernel/bpf/trampoline.c, kernel/trace/ftrace.c).
 fn attach_reason(method: Method, errno: i32) -> String {
     let error = std::io::Error::from_raw_os_error(errno);
-    let meaning = match errno {
+    let meaning: &str = match errno {
         libc_errno::EBUSY | libc_errno::ENOENT | libc_errno::EINVAL | libc_errno::ENODEV => {
-            "its entry cannot be patched (notrace, noinstr, or freed after boot), or something else has patched it"
+            &format!("its entry cannot be patched ({UNPATCHABLE}), or something else has patched it")
         }
         libc_errno::E2BIG => "too many programs are attached there",
         libc_errno::ENOTSUPP => "this kernel's trampolines take at most 6 arguments",

@@ -8,6 +8,7 @@ use crate::error::Error;
 use crate::plan::{Method, Probe};
 use crate::program::{self, Group, Many, has_stack_arguments};
 use crate::request::TargetKind;
+use crate::sites::{self, Site};
 use bpf::{AttachType, Link, Load, ProgType, Program};
 use std::collections::{BTreeMap, HashMap};
 
@@ -16,9 +17,6 @@ const MANY: usize = 16;
 
 /// Kinds of records that one program writes. The verifier walks every one, and a jump in a program has 16 bits.
 const GROUPS: usize = 48;
-
-/// Functions from which on it pays to ask which the kernel can trace at all, rather than find out.
-const ASK: usize = 1000;
 
 /// Refused links after which the rest is attached one by one.
 const MOST_REFUSALS: usize = 400;
@@ -30,13 +28,17 @@ pub struct Served {
     pub pieces: Vec<Piece>,
     /// Probes by their indices, and how they are attached.
     pub served: BTreeMap<usize, Method>,
+    /// Probes of functions that nothing can attach to.
+    pub refused: Vec<usize>,
+    /// Probes of functions that the kernel's symbol table does not have by their very name.
+    pub absent: Vec<usize>,
     /// The caller asked to stop.
     pub stopped: bool,
 }
 
 /// A function to be attached.
 #[derive(Clone, Debug)]
-struct Site {
+struct Place {
     /// Index of its probe.
     index: usize,
     cookie: u64,
@@ -70,18 +72,40 @@ impl Attacher<'_> {
                 (newer.tracing_multi.map(|_| Many::Entries), newer.kprobe_multi.then_some(Many::Kprobes))
             }
         };
-        let functions = traceable(functions);
+        let known = patchable(functions);
+        served.refused = known.refused;
+        served.absent = known.absent;
+        let functions = known.functions;
         for how in tracing.into_iter().chain(kprobes) {
             let left: Vec<(usize, &Probe)> =
                 functions.iter().filter(|(i, _)| !served.served.contains_key(i)).copied().collect();
-            if left.len() < MANY || served.stopped {
+            if left.is_empty() || served.stopped {
                 break;
             }
-            if let Err(error) = self.all_by(how, &left, &mut served, stop) {
+            if let Err(error) = self.all_by(how, &left, &known.addresses, &mut served, stop) {
                 log::debug!("{how:?} for {} functions: {error}", left.len());
             }
         }
         served
+    }
+
+    /// Attaches probes at further addresses; gives the programs, and which probes they serve.
+    pub fn many_at(&self, places: &[(usize, Vec<u64>)]) -> (Vec<Piece>, Vec<usize>) {
+        let probes = places.iter().filter_map(|(i, _)| Some((*i, self.plan.probes.get(*i)?)));
+        let functions: Vec<(usize, &Probe)> = probes.filter(|(_, p)| p.obstacle.is_none()).collect();
+        let Some((_, first)) = functions.first() else { return (Vec::new(), Vec::new()) };
+        let newer = &self.plan.newer;
+        let how = match first.at_exit {
+            true => newer.kprobe_session.map(Many::KprobeSessions),
+            false => newer.kprobe_multi.then_some(Many::Kprobes),
+        };
+        let Some(how) = how else { return (Vec::new(), Vec::new()) };
+        let mut served = Served::default();
+        let known = places.iter().cloned().collect();
+        if let Err(error) = self.all_by(how, &functions, &known, &mut served, &mut || false) {
+            log::debug!("{how:?} for {} functions: {error}", functions.len());
+        }
+        (served.pieces, served.served.into_keys().collect())
     }
 
     /// Attaches by one way, a program for every [`GROUPS`] layouts.
@@ -89,6 +113,7 @@ impl Attacher<'_> {
         &self,
         how: Many,
         functions: &[(usize, &Probe)],
+        known: &HashMap<usize, Vec<u64>>,
         served: &mut Served,
         stop: &mut dyn FnMut() -> bool,
     ) -> Result<(), Error> {
@@ -96,7 +121,11 @@ impl Attacher<'_> {
         if matches!(how, Many::KprobeSessions(_)) {
             self.maps.keep()?;
         }
-        let addresses = if by_address { addresses(functions)? } else { HashMap::new() };
+        let addresses = match by_address {
+            false => HashMap::new(),
+            true if functions.iter().all(|(i, _)| known.contains_key(i)) => known.clone(),
+            true => addresses(functions)?,
+        };
         // By the BTF that the ids are of, and within it by layout.
         let mut places: BTreeMap<Option<&str>, BTreeMap<String, Group>> = BTreeMap::new();
         for (index, probe) in functions {
@@ -141,30 +170,39 @@ impl Attacher<'_> {
             Many::Kprobes => (ProgType::Kprobe, AttachType::KprobeMulti, Method::KprobeMulti),
             Many::KprobeSessions(_) => (ProgType::Kprobe, AttachType::KprobeSession, Method::KprobeMulti),
         };
+        let began = std::time::Instant::now();
         let code = assemble("many", &program::many(self.plan, groups, how))?;
+        let assembled = began.elapsed();
         log::trace!("{} groups:\n{}", groups.len(), code.dump());
         let name = if matches!(how, Many::Entries | Many::Kprobes) { "en_many" } else { "ex_many" };
         let attach_to = self.module(module);
         let load = Load { attach_type, attach_to, ..Load::new(name, ty, &[]) };
         let program = self.load_as(&code, load)?;
+        let loaded = began.elapsed();
         let site = |group: usize, index: u32| {
             let probe = self.plan.probes.get(index as usize)?;
             let at = match addresses.get(&(index as usize)) {
                 Some(addresses) => At::Addresses(addresses.clone()),
                 None => At::Id(probe.target.btf_id.0),
             };
-            Some(Site { index: index as usize, cookie: program::cookie(group, index), at })
+            Some(Place { index: index as usize, cookie: program::cookie(group, index), at })
         };
         let all =
             groups.iter().enumerate().flat_map(|(group, indices)| indices.iter().map(move |i| (group, *i)));
-        let mut sites: Vec<Site> = all.filter_map(|(group, index)| site(group, index)).collect();
+        let mut sites: Vec<Place> = all.filter_map(|(group, index)| site(group, index)).collect();
         // The kernel looks ids up in the order that it is given.
         sites.sort_by_key(|s| s.index);
         let mut piece = Piece { program, links: Vec::new() };
         let mut refusals = 0;
         let mut attached = Vec::new();
         link(&mut piece, attach_type, &sites, &mut refusals, &mut attached);
-        log::debug!("{method}: {} functions by {} links", attached.len(), piece.links.len());
+        log::debug!(
+            "{method}: {} functions by {} links; {} instructions assembled in {assembled:?}, loaded by {loaded:?}, attached by {:?}",
+            attached.len(),
+            piece.links.len(),
+            code.insns.len(),
+            began.elapsed()
+        );
         if !piece.links.is_empty() {
             served.pieces.push(piece);
         }
@@ -177,7 +215,7 @@ impl Attacher<'_> {
 fn link(
     piece: &mut Piece,
     attach_type: AttachType,
-    sites: &[Site],
+    sites: &[Place],
     refusals: &mut usize,
     attached: &mut Vec<usize>,
 ) {
@@ -201,7 +239,7 @@ fn link(
     }
 }
 
-fn link_all(program: &Program, attach_type: AttachType, sites: &[Site]) -> bpf::Result<Link> {
+fn link_all(program: &Program, attach_type: AttachType, sites: &[Place]) -> bpf::Result<Link> {
     let (mut ids, mut addresses, mut cookies) = (Vec::new(), Vec::new(), Vec::new());
     for site in sites {
         match &site.at {
@@ -230,22 +268,50 @@ fn addresses(functions: &[(usize, &Probe)]) -> Result<HashMap<usize, Vec<u64>>, 
         reason: format!("their addresses are not known: {error}"),
     })?;
     let all = functions.iter().zip(found).map(|((index, probe), symbols)| {
-        let of_it = symbols.into_iter().filter(|s| s.module == probe.target.module && s.address != 0);
+        let of_it = symbols
+            .into_iter()
+            .filter(|s| s.module == probe.target.module && s.address != 0 && s.name == probe.target.name);
         (*index, of_it.map(|s| s.address).collect::<Vec<u64>>())
     });
     Ok(all.filter(|(_, addresses)| !addresses.is_empty()).collect())
 }
 
-/// When there are very many, those that ftrace lists: each function that is not costs several refused links.
-fn traceable<'a>(functions: Vec<(usize, &'a Probe)>) -> Vec<(usize, &'a Probe)> {
-    if functions.len() < ASK {
-        return functions;
+/// What is known of functions before they are attached.
+#[derive(Default)]
+struct Known<'a> {
+    /// Those that may be attached.
+    functions: Vec<(usize, &'a Probe)>,
+    /// Their addresses, where the kernel was asked.
+    addresses: HashMap<usize, Vec<u64>>,
+    /// Those that ftrace cannot patch: one of them would make the kernel refuse all.
+    refused: Vec<usize>,
+    /// Those that the kernel has no symbol of.
+    absent: Vec<usize>,
+}
+
+fn patchable<'a>(functions: Vec<(usize, &'a Probe)>) -> Known<'a> {
+    // A module's function may have a namesake in the kernel, which is what the kernel finds by the name.
+    let (of_modules, own): (Vec<_>, Vec<_>) =
+        functions.into_iter().partition(|(_, p)| p.target.module.is_some());
+    let names: Vec<&str> = own.iter().map(|(_, p)| p.target.name.as_str()).collect();
+    let mut known = Known { functions: of_modules, ..Known::default() };
+    match sites::sites(&names) {
+        Ok(sites) => {
+            for ((index, probe), site) in own.into_iter().zip(sites) {
+                match site {
+                    Site::Patchable(address) => {
+                        known.functions.push((index, probe));
+                        known.addresses.insert(index, vec![address]);
+                    }
+                    Site::Fixed(_) => known.refused.push(index),
+                    Site::Absent => known.absent.push(index),
+                }
+            }
+        }
+        Err(error) => {
+            log::debug!("which functions can be patched is not known: {error}");
+            known.functions.extend(own);
+        }
     }
-    let listed = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"]
-        .iter()
-        .find_map(|folder| std::fs::read_to_string(format!("{folder}/available_filter_functions")).ok());
-    let Some(listed) = listed else { return functions };
-    let names: std::collections::HashSet<&str> =
-        listed.lines().filter_map(|l| l.split_ascii_whitespace().next()).collect();
-    functions.into_iter().filter(|(_, p)| names.contains(p.target.name.as_str())).collect()
+    known
 }

@@ -119,8 +119,8 @@ impl Kernel {
             return Ok(Arc::clone(&function.program.btf));
         }
         match &target.module {
-            Some(module) => self.modules.types(module),
-            None => Ok(Arc::clone(&self.btf)),
+            Some(module) if target.address.is_none() => self.modules.types(module),
+            _ => Ok(Arc::clone(&self.btf)),
         }
     }
 }

@@ -60,7 +60,7 @@ pub fn list(kernel: &Kernel, spec: &TargetSpec) -> Result<Vec<Listed>, Error> {
 }
 
 /// The functions of the programs that `spec` names: all of them, unless it names some or `only_wanted` says to list
-/// those alone that would be traced. The kernel is asked of each whether it attaches something there.
+/// those alone that would be traced. Unless it does, the kernel is asked of each whether it attaches something there.
 pub fn list_programs(kernel: &Kernel, spec: &ProgramSpec, only_wanted: bool) -> Result<Vec<Listed>, Error> {
     let mut all = Vec::new();
     let found = Look::new(kernel).find(spec)?;
@@ -90,7 +90,9 @@ pub fn list_programs(kernel: &Kernel, spec: &ProgramSpec, only_wanted: bool) -> 
         let before = all.len();
         for (index, function) in functions.iter().enumerate() {
             if whole || program_target::wants(spec, index, function) {
-                all.push(listed(function.prototype(kernel)?, obstacle_of(kernel, function)?));
+                let obstacle =
+                    if only_wanted { function.obstacle(kernel)? } else { obstacle_of(kernel, function)? };
+                all.push(listed(function.prototype(kernel)?, obstacle));
             }
         }
         if all.len() == before {

@@ -85,8 +85,8 @@ pub struct Plan {
     pub probes: Vec<Probe>,
     /// Targets that cannot be traced, with the reason.
     pub refused: Vec<(String, String)>,
-    /// What is to be said of patterns that came to more than one thing.
-    pub notes: Vec<String>,
+    /// What is to be said of targets, a line each.
+    pub remarks: Vec<String>,
     pub(crate) filter: Filter,
     pub(crate) task: TaskFields,
     pub(crate) current_task_btf: bool,
@@ -103,7 +103,7 @@ impl Plan {
     pub fn new(kernel: &Kernel, request: &Request) -> Result<Plan, Error> {
         let mut resolved = target::resolve(kernel, &request.targets)?;
         program_target::resolve(kernel, &request.programs, &mut resolved)?;
-        let Resolved { targets, mut refused, notes } = resolved;
+        let Resolved { targets, mut refused, remarks } = resolved;
         let count = targets.len() + refused.len();
         let mut probes = Vec::with_capacity(targets.len());
         let preempt_count = PreemptCount::of(&kernel.btf);
@@ -139,7 +139,7 @@ impl Plan {
         Ok(Plan {
             probes,
             refused,
-            notes,
+            remarks,
             filter: request.filter.clone(),
             task: kernel.task,
             current_task_btf: kernel.current_task_btf,

@@ -115,7 +115,7 @@ pub fn resolve(kernel: &Kernel, specs: &[ProgramSpec], resolved: &mut Resolved) 
             }
         }
         if spec.is_plural() && meant.len() > 1 {
-            resolved.notes.push(how_many(spec, &meant));
+            resolved.remarks.push(how_many(spec, &meant));
         }
         match (!meant.is_empty(), of_no_program.first(), &spec.function) {
             (false, Some((label, names)), Some(function)) => {
@@ -125,7 +125,7 @@ pub fn resolve(kernel: &Kernel, specs: &[ProgramSpec], resolved: &mut Resolved) 
             (true, ..) => {}
         }
     }
-    resolved.notes.extend(tail_called(&resolved.targets));
+    resolved.remarks.extend(tail_called(&resolved.targets));
     match (resolved.targets.as_slice(), resolved.refused.as_slice()) {
         ([], [(target, reason)]) => Err(Error::Target { target: target.clone(), reason: reason.clone() }),
         ([], [(target, reason), ..]) => {
@@ -356,6 +356,7 @@ impl<'a> Look<'a> {
             params: proto.params,
             ret: proto.ret,
             variadic: proto.variadic,
+            address: None,
         })
     }
 }

@@ -1,11 +1,13 @@
 //! A trace under way: programs loaded and attached, events drained, losses counted.
 
 use crate::attach::{self, Attacher, MOST_CALLS, Maps, Piece};
+use crate::elsewhere::{Elsewhere, Function};
 use crate::error::Error;
 use crate::event::Event;
 use crate::plan::{Method, Plan, Probe};
 use crate::program::{cell, counter};
 use crate::program_target;
+use crate::request::TargetKind;
 use crate::tracker;
 use bpf::{BtfObject, Map, MapType, RingBuf};
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,6 +50,8 @@ pub struct Session {
     tracker: Vec<Piece>,
     /// The kernel's BTF objects of the modules that targets are in.
     modules: BTreeMap<String, BtfObject>,
+    /// Probes of functions that have no symbol of their very name, so that nothing is attached yet.
+    absent: Vec<usize>,
     /// Calls missed by programs that are no longer attached.
     missed_before: u64,
     /// Calls that found no cell when [`Session::tend`] last looked.
@@ -79,6 +83,7 @@ impl Session {
             attached: Vec::new(),
             tracker: Vec::new(),
             modules: BTreeMap::new(),
+            absent: Vec::new(),
             missed_before: 0,
             refused_before: 0,
             failed: Vec::new(),
@@ -107,6 +112,7 @@ impl Session {
     /// `stop` is asked now and then; when it says so, what is attached already is detached, and the answer is `false`.
     pub fn attach(&mut self, plan: &Plan, stop: &mut dyn FnMut() -> bool) -> Result<bool, Error> {
         self.probes.clone_from(&plan.probes);
+        self.remarks.clone_from(&plan.remarks);
         for probe in &plan.probes {
             self.open_module(probe)?;
         }
@@ -120,6 +126,9 @@ impl Session {
                 Some(Ok(attached)) => {
                     log::debug!("{}: {} attached", probe.target.label(), attached.method);
                     probe.method = attached.method;
+                    if attached.pieces.is_empty() && attached.method == Method::Kprobe {
+                        self.absent.push(index);
+                    }
                     let entry = probe.pair.filter(|_| attached.method != Method::Fexit);
                     if let Some(entry) = entry.and_then(|i| self.probes.get_mut(i as usize)) {
                         entry.method = attached.method;
@@ -174,6 +183,42 @@ impl Session {
     pub fn tags(&self) -> Result<BTreeSet<String>, Error> {
         let tag = |piece: &Piece| Ok(program_target::hexadecimal(&piece.program.details()?.tag));
         self.attached.iter().map(tag).collect()
+    }
+
+    /// The functions that are traced by their names, for [`crate::elsewhere`].
+    pub fn functions(&self) -> Vec<Function> {
+        let named = self.probes.iter().enumerate().filter(|(_, p)| {
+            p.target.kind == TargetKind::Function && !p.is_paired_entry() && p.target.address.is_none()
+        });
+        let failed = |label: &str| self.failed.iter().any(|f| f.target == label);
+        named
+            .filter(|(_, p)| !failed(&p.target.label()))
+            .map(|(index, p)| Function {
+                index,
+                name: p.target.name.clone(),
+                module: p.target.module.clone(),
+                attached: !self.absent.contains(&index),
+            })
+            .collect()
+    }
+
+    /// Attaches probes at further places, found meanwhile; says what is to be said.
+    pub fn attach_further(&mut self, plan: &Plan, found: &[Elsewhere]) -> Vec<String> {
+        let attacher = Attacher { plan, maps: &self.maps, modules: &self.modules };
+        let places: Vec<(usize, Vec<u64>)> =
+            found.iter().map(|e| (e.function.index, e.symbols.iter().map(|s| s.address).collect())).collect();
+        let mut remarks = Vec::new();
+        for (index, result) in attacher.further(&places) {
+            let Some(one) = found.iter().find(|e| e.function.index == index) else { continue };
+            match result {
+                Ok(pieces) => {
+                    self.attached.extend(pieces);
+                    remarks.push(one.remark());
+                }
+                Err(error) => remarks.push(format!("{}, and that failed: {error}", one.remark())),
+            }
+        }
+        remarks
     }
 
     /// The probes, each with the method that it was attached by in the end.

@@ -1,5 +1,6 @@
 //! Targets: patterns resolved against BTF to functions and tracepoints with their prototypes.
 
+use crate::arch;
 use crate::error::Error;
 use crate::kernel::Kernel;
 use crate::pattern::Pattern;
@@ -35,6 +36,8 @@ pub struct Target {
     pub ret: TypeId,
     /// Takes `...` besides.
     pub variadic: bool,
+    /// Where it is, for what only kallsyms knows; its arguments are then the registers as they are.
+    pub address: Option<u64>,
 }
 
 /// What patterns came to.
@@ -44,8 +47,8 @@ pub struct Resolved {
     pub targets: Vec<Target>,
     /// What matched and has no usable prototype, with the reason.
     pub refused: Vec<(String, String)>,
-    /// What is to be said of patterns that came to more than one thing.
-    pub notes: Vec<String>,
+    /// What is to be said of targets, a line each.
+    pub remarks: Vec<String>,
 }
 
 /// Most register slots that a trampoline passes on (`MAX_BPF_FUNC_ARGS`, include/linux/bpf.h).
@@ -65,6 +68,9 @@ impl Target {
 
     /// Its C prototype, without a semicolon: a tracepoint reads as a function without a type.
     pub fn prototype(&self, kernel: &Kernel) -> Result<String, Error> {
+        if self.address.is_some() {
+            return Ok(format!("{}()", self.name));
+        }
         let btf = kernel.types_of(self)?;
         Ok(match self.kind {
             TargetKind::Function | TargetKind::Program => btf.func_decl(self.btf_id),
@@ -81,6 +87,9 @@ impl Target {
 
     /// Why no trampoline of any kernel can pass its values, if so (`btf_distill_func_proto`, kernel/bpf/btf.c).
     pub(crate) fn obstacle(&self, kernel: &Kernel) -> Result<Option<String>, Error> {
+        if self.address.is_some() {
+            return Ok(Some("no prototype is known for it".into()));
+        }
         if self.variadic {
             return Ok(Some("takes a variable number of arguments, which trampolines do not support".into()));
         }
@@ -151,7 +160,17 @@ pub fn resolve(kernel: &Kernel, specs: &[TargetSpec]) -> Result<Resolved, Error>
             }
         }
         if !found {
-            return Err(unknown(kernel, spec));
+            let untyped = untyped(kernel, spec)?;
+            if untyped.is_empty() {
+                return Err(unknown(kernel, spec));
+            }
+            let names: Vec<&str> = untyped.iter().map(|t| t.name.as_str()).collect();
+            resolved.remarks.push(format!(
+                "{}: no prototype is known for {}: the registers that may hold arguments are shown",
+                spec.pattern,
+                names.join(", ")
+            ));
+            resolved.targets.extend(untyped);
         }
     }
     merge(kernel, &mut resolved)?;
@@ -171,7 +190,7 @@ fn merge(kernel: &Kernel, resolved: &mut Resolved) -> Result<(), Error> {
         std::collections::HashMap::new();
     let mut kept: Vec<Target> = Vec::with_capacity(resolved.targets.len());
     for target in resolved.targets.drain(..) {
-        if target.kind != TargetKind::Function {
+        if target.kind != TargetKind::Function || target.address.is_some() {
             kept.push(target);
             continue;
         }
@@ -293,6 +312,7 @@ fn function(btf: &Btf, id: TypeId) -> Result<Target, Error> {
         params: proto.params,
         ret: proto.ret,
         variadic: proto.variadic,
+        address: None,
     })
 }
 
@@ -334,7 +354,37 @@ fn tracepoint(btf: &Btf, id: TypeId) -> Result<Target, Error> {
         params,
         ret: TypeId(0),
         variadic: false,
+        address: None,
     })
+}
+
+/// Functions that only the kernel's symbol table knows: by that very name, or copies that the compiler made of it. What is
+/// known of them is where they are.
+fn untyped(kernel: &Kernel, spec: &TargetSpec) -> Result<Vec<Target>, Error> {
+    if spec.kind != TargetKind::Function || spec.pattern.is_glob() || spec.scope != Scope::Kernel {
+        return Ok(Vec::new());
+    }
+    let mut found = variants(spec.pattern.as_str());
+    // A cold part is jumped to: a return probe there would take something else for the return address.
+    found.retain(|s| s.address != 0 && !s.name.contains(".cold"));
+    if found.iter().any(|s| s.name == spec.pattern.as_str()) {
+        found.retain(|s| s.name == spec.pattern.as_str());
+    }
+    let ints = [(Kind::Int, "long unsigned int"), (Kind::Int, "unsigned long")];
+    let Some(word) = kernel.btf.find_many(&ints).into_iter().flatten().next() else { return Ok(Vec::new()) };
+    let registers = || arch::REGISTER_NAMES.iter().map(|name| btf::Param { name: (*name).into(), ty: word });
+    let targets = found.into_iter().map(|symbol| Target {
+        kind: TargetKind::Function,
+        name: symbol.name,
+        module: symbol.module,
+        program: None,
+        btf_id: TypeId(0),
+        params: registers().collect(),
+        ret: word,
+        variadic: false,
+        address: Some(symbol.address),
+    });
+    Ok(targets.collect())
 }
 
 /// The error for a pattern that matched nothing, with the nearest names, or with what kallsyms knows.
