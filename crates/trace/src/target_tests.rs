@@ -111,6 +111,7 @@ fn a_modules_types_read_right() {
     let targets = vec![spec("beta:beta_open", false)];
     let request = Request {
         targets,
+        programs: Vec::new(),
         mode: Mode::Exit,
         filter: Filter::default(),
         force: false,
@@ -187,6 +188,7 @@ fn no_odd_function_ends_a_listing_or_a_glob() {
     assert_eq!(all.iter().filter(|l| l.methods().is_empty()).count(), 5);
     let request = Request {
         targets: vec![spec("*", true)],
+        programs: Vec::new(),
         mode: Mode::Exit,
         filter: Filter::default(),
         force: false,
