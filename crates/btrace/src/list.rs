@@ -34,6 +34,9 @@ pub fn list(args: &ListArgs) -> anyhow::Result<()> {
         if let Some(obstacle) = &listed.obstacle {
             write!(out, "  # {obstacle}")?;
         }
+        if let Some(call) = &listed.syscall {
+            write!(out, "  # {call}")?;
+        }
         out.push(b'\n');
     }
     print(&out)?;
@@ -49,8 +52,8 @@ pub fn prototypes(args: &Args) -> anyhow::Result<()> {
     let (all, error) = matches(&kernel, &args.specs()?, &args.programs()?, true)?;
     let mut out = Vec::new();
     for listed in &all {
-        match listed.module.as_ref().or(listed.program.as_ref()) {
-            Some(place) => writeln!(out, "{}; /* {place} */", listed.prototype)?,
+        match listed.module.as_ref().or(listed.program.as_ref()).or(listed.syscall.as_ref()) {
+            Some(comment) => writeln!(out, "{}; /* {comment} */", listed.prototype)?,
             None => writeln!(out, "{};", listed.prototype)?,
         }
     }

@@ -501,6 +501,7 @@ fn refusal(error: Error, probe: &Probe, method: &'static str) -> Error {
                 target: probe.target.label(),
                 reason: missing_symbol(&probe.target, log)
                     .or_else(|| program_target::refusal(log).map(str::to_string))
+                    .or_else(|| by_value(probe, log))
                     .unwrap_or_else(|| verifier_reason(log, method)),
             },
             None if source.is_permission() => Error::MethodRefused { method, cause: source },
@@ -579,6 +580,24 @@ fn missing_symbol(target: &Target, log: &str) -> Option<String> {
     (!variants.is_empty()).then(|| target::only_variants(&variants))
 }
 
+/// Which argument it is that this kernel's trampolines do not pass on (`btf_distill_func_proto`, kernel/bpf/btf.c):
+/// structures by value before 6.0, unions for longer.
+fn by_value(probe: &Probe, log: &str) -> Option<String> {
+    let (number, kind) = unsupported_argument(log)?;
+    let arg = probe.target.syscall.is_none().then(|| probe.layout.args.get(number)).flatten()?;
+    Some(format!(
+        "{} {} is passed by value, which this kernel's tracing programs do not see ({kind})",
+        arg.type_name, arg.name
+    ))
+}
+
+/// `The function NAME argN type KIND is unsupported.`
+fn unsupported_argument(log: &str) -> Option<(usize, &str)> {
+    let line = log.lines().find_map(|l| l.trim().strip_suffix(" is unsupported."))?;
+    let (number, kind) = line.split_once(" arg")?.1.split_once(" type ")?;
+    Some((number.parse().ok()?, kind))
+}
+
 /// The verifier's reason out of its log: its last sentence, and the line of ours that it speaks of.
 fn verifier_reason(log: &str, method: &str) -> String {
     // Statistics follow the reason; instructions, register states and our own lines (`; text @ file:line`) precede it.
@@ -620,6 +639,13 @@ fn verifier_reason(log: &str, method: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_argument_that_is_not_passed_on_is_found_in_the_log() {
+        let log = "The function bs_union arg0 type UNION is unsupported.\nprocessed 0 insns\n";
+        assert_eq!(unsupported_argument(log), Some((0, "UNION")));
+        assert_eq!(unsupported_argument("The function f return type STRUCT is unsupported.\n"), None);
+    }
 
     #[test]
     fn the_verifiers_reason_is_found_in_its_log() {

@@ -36,6 +36,7 @@ mod request;
 mod session;
 mod sites;
 mod suggest;
+mod syscalls;
 mod target;
 mod tracker;
 
@@ -55,4 +56,5 @@ pub use program_spec::{ProgramSelector, ProgramSpec};
 pub use program_target::{ProgramFunction, TracedProgram};
 pub use request::{Mode, Request, Scope, TargetKind, TargetSpec};
 pub use session::{Failed, Losses, Session};
+pub use syscalls::{Param, Syscall};
 pub use target::{Resolved, Target};

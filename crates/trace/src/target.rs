@@ -7,6 +7,7 @@ use crate::pattern::Pattern;
 use crate::program_target::{self, ProgramFunction};
 use crate::request::{Scope, TargetKind, TargetSpec};
 use crate::suggest;
+use crate::syscalls::{self, Syscall};
 use btf::{Btf, Kind, TypeId};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -36,6 +37,8 @@ pub struct Target {
     pub ret: TypeId,
     /// Takes `...` besides.
     pub variadic: bool,
+    /// The system call that it is the wrapper of.
+    pub syscall: Option<Syscall>,
     /// Where it is, for what only kallsyms knows; its arguments are then the registers as they are.
     pub address: Option<u64>,
 }
@@ -164,16 +167,20 @@ pub fn resolve(kernel: &Kernel, specs: &[TargetSpec]) -> Result<Resolved, Error>
             if untyped.is_empty() {
                 return Err(unknown(kernel, spec));
             }
-            let names: Vec<&str> = untyped.iter().map(|t| t.name.as_str()).collect();
-            resolved.remarks.push(format!(
-                "{}: no prototype is known for {}: the registers that may hold arguments are shown",
-                spec.pattern,
-                names.join(", ")
-            ));
+            let names = untyped.iter().map(|t| t.name.as_str());
+            let names: Vec<&str> = names.filter(|name| !syscalls::is_wrapper(name)).collect();
+            if !names.is_empty() {
+                resolved.remarks.push(format!(
+                    "{}: no prototype is known for {}: the registers that may hold arguments are shown",
+                    spec.pattern,
+                    names.join(", ")
+                ));
+            }
             resolved.targets.extend(untyped);
         }
     }
     merge(kernel, &mut resolved)?;
+    syscalls::unwrap(kernel, resolved.targets.iter_mut())?;
     match (resolved.targets.as_slice(), resolved.refused.as_slice()) {
         ([], [(target, reason)]) => Err(Error::Target { target: target.clone(), reason: reason.clone() }),
         ([], [(target, reason), ..]) => {
@@ -312,6 +319,7 @@ fn function(btf: &Btf, id: TypeId) -> Result<Target, Error> {
         params: proto.params,
         ret: proto.ret,
         variadic: proto.variadic,
+        syscall: None,
         address: None,
     })
 }
@@ -354,6 +362,7 @@ fn tracepoint(btf: &Btf, id: TypeId) -> Result<Target, Error> {
         params,
         ret: TypeId(0),
         variadic: false,
+        syscall: None,
         address: None,
     })
 }
@@ -382,6 +391,7 @@ fn untyped(kernel: &Kernel, spec: &TargetSpec) -> Result<Vec<Target>, Error> {
         params: registers().collect(),
         ret: word,
         variadic: false,
+        syscall: None,
         address: Some(symbol.address),
     });
     Ok(targets.collect())
@@ -413,6 +423,8 @@ pub(crate) fn unknown(kernel: &Kernel, spec: &TargetSpec) -> Error {
         }
     } else if tracepoint_names().any(|n| n == name) {
         format!("; there is a tracepoint of that name: btrace -t {name}")
+    } else if let Some(function) = syscalls::meant(btf, name) {
+        format!("; the system call's function is {function}: btrace -k {function}")
     } else {
         match variants(name) {
             found if !found.is_empty() => {

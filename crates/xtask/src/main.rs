@@ -14,6 +14,7 @@ mod kernels;
 mod matrix;
 mod modules;
 mod test;
+mod testmod;
 mod vm;
 mod vm_command;
 mod workspace;

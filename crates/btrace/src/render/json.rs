@@ -49,8 +49,12 @@ impl Json {
                 let (name, tag) = (string(&program.name), string(&program.tag));
                 format!(",\"program\":{{\"id\":{},\"name\":{name},\"tag\":{tag}}}", program.id)
             });
+            let syscall = probe.target.syscall.as_ref().map_or(String::new(), |call| {
+                format!("\"syscall\":{},\"compat\":{},", string(&call.name), call.compat)
+            });
             Fixed {
-                head: format!("{{\"target\":{name}{program},\"method\":{method},\"time\":\"").into_bytes(),
+                head: format!("{{\"target\":{name}{program},{syscall}\"method\":{method},\"time\":\"")
+                    .into_bytes(),
                 args: args.collect(),
                 retval: retval.into_bytes(),
             }
