@@ -37,7 +37,7 @@ pub fn load_btf(blob: &[u8]) -> Result<BtfObject> {
     }
 }
 
-/// The BTF object of a loaded module, to be named by [`crate::Load::attach_btf`]; `None` when the kernel has none of that
+/// The BTF object of a loaded module, to be named by [`crate::AttachTo::Module`]; `None` when the kernel has none of that
 /// name. It keeps the module's BTF, not the module.
 ///
 /// Walks all BTF objects of the system, as libbpf does: the kernel offers no look-up by name.
@@ -60,6 +60,24 @@ pub fn module_btf(module: &str) -> Result<Option<BtfObject>> {
             return Ok(Some(object));
         }
     }
+}
+
+/// The blob of a BTF object: `struct bpf_btf_info`, first for its size, then for its bytes.
+pub(crate) fn btf_bytes_of(fd: BorrowedFd<'_>) -> Result<Vec<u8>> {
+    let mut info = [0u64; 4];
+    let mut attr = GetInfo {
+        bpf_fd: fd.as_raw_fd() as u32,
+        info_len: size_of_val(&info) as u32,
+        info: addr_mut(&mut info),
+    };
+    let failed = |source| Error::Sys { action: "read a BTF object".into(), source };
+    bpf(sys::OBJ_GET_INFO_BY_FD, &mut attr).map_err(failed)?;
+    let mut blob = vec![0u8; info[1] as u32 as usize];
+    // btf; btf_size and id; name; name_len and kernel_btf.
+    info = [addr_mut(&mut blob), blob.len() as u64, 0, 0];
+    attr.info_len = size_of_val(&info) as u32;
+    bpf(sys::OBJ_GET_INFO_BY_FD, &mut attr).map_err(failed)?;
+    Ok(blob)
 }
 
 impl BtfObject {

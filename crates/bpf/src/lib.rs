@@ -2,16 +2,18 @@
 //! with the kernel. Everything above it is `#![forbid(unsafe_code)]`.
 //!
 //! What it does: loads programs and BTF, creates maps, attaches links, reads ring buffers without copying, asks
-//! for program information, and starts a command held before its first instruction.
+//! for program information, finds programs that others loaded, and starts a command held before its first instruction.
 //!
 //! What it does not: it knows no target, no type and no event. Instructions come in encoded; records go out as
 //! bytes.
 //!
 //! Every file descriptor is owned ([`std::os::fd::OwnedFd`]): dropping a [`Link`] detaches it, and so does the
-//! death of the process, SIGKILL included, for nothing here is ever pinned.
+//! death of the process, SIGKILL included. Only [`Program::pin`] leaves something behind, and
+//! btrace itself pins nothing.
 
 mod btf;
 mod error;
+mod existing;
 mod kprobe;
 mod link;
 mod map;
@@ -24,12 +26,15 @@ mod sys;
 
 pub use btf::{BtfObject, load_btf, module_btf};
 pub use error::{Error, Result};
+pub use existing::{
+    ProgDetails, btf_bytes, pinned_program_id, program_ids, program_ids_of_process, tail_called_programs,
+};
 pub use kprobe::{KprobeAt, attach_kprobe};
 pub use link::{Link, attach_kprobe_multi, attach_tracing_multi, attach_trampoline, open_raw_tracepoint};
 pub use map::{Map, MapType};
 pub use poll::{wait_readable, wait_writable};
 pub use process::{Held, lower_thread_priority, pid_namespace_is_initial, raise_limits};
-pub use prog::{AttachType, Load, ProgInfo, ProgType, Program, TestRun, TestRunOutput};
+pub use prog::{AttachTo, AttachType, Load, ProgInfo, ProgType, Program, TestRun, TestRunOutput};
 pub use ringbuf::{Drained, RingBuf};
 pub use signals::{Signal, Signals};
 pub use sys::realtime_offset_ns;

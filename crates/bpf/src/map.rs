@@ -12,6 +12,8 @@ pub enum MapType {
     Hash = 1,
     /// Array, zeroed at creation.
     Array = 2,
+    /// Programs to tail-call, by index; a value is a program's descriptor when written, its id when read.
+    ProgArray = 3,
     /// Array with one value for each possible CPU.
     PerCpuArray = 6,
     /// Ring buffer; `max_entries` is its size in bytes.

@@ -44,6 +44,28 @@ pub enum AttachType {
     FsessionMulti = 61,
 }
 
+/// What a tracing program's `attach_btf_id` is of.
+#[derive(Clone, Copy, Debug, Default)]
+pub enum AttachTo<'a> {
+    /// vmlinux's BTF.
+    #[default]
+    Kernel,
+    /// A module's BTF object, from [`crate::module_btf`] (5.11).
+    Module(BorrowedFd<'a>),
+    /// The BTF of a BPF program, which is given itself: the id is of one of its functions.
+    Program(BorrowedFd<'a>),
+}
+
+impl AttachTo<'_> {
+    /// `attach_prog_fd`, which is also `attach_btf_obj_fd`.
+    fn fd(self) -> u32 {
+        match self {
+            AttachTo::Kernel => 0,
+            AttachTo::Module(fd) | AttachTo::Program(fd) => fd.as_raw_fd() as u32,
+        }
+    }
+}
+
 /// Everything BPF_PROG_LOAD is told.
 #[derive(Clone, Copy, Debug)]
 pub struct Load<'a> {
@@ -55,8 +77,8 @@ pub struct Load<'a> {
     pub attach_type: AttachType,
     /// BTF id of the function or of the tracepoint's typedef; 0 when not typed.
     pub attach_btf_id: u32,
-    /// The BTF that `attach_btf_id` is of: a module's, from [`crate::module_btf`]; none for vmlinux. Since 5.11.
-    pub attach_btf: Option<BorrowedFd<'a>>,
+    /// What `attach_btf_id` is of.
+    pub attach_to: AttachTo<'a>,
     /// It may sleep (BPF_F_SLEEPABLE), as programs of type syscall must.
     pub sleepable: bool,
     /// Encoded instructions, `struct bpf_insn` each.
@@ -77,7 +99,7 @@ impl<'a> Load<'a> {
             ty,
             attach_type: AttachType::None,
             attach_btf_id: 0,
-            attach_btf: None,
+            attach_to: AttachTo::Kernel,
             sleepable: false,
             insns,
             btf: None,
@@ -107,6 +129,15 @@ const BPF_F_SLEEPABLE: u32 = 1 << 4;
 const LOG_SIZE: usize = 1 << 20;
 
 impl Program {
+    /// A program by its descriptor; `name` is what errors call it.
+    pub(crate) fn of(fd: OwnedFd, name: String) -> Program {
+        Program { fd, name }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Loads a program under a GPL-compatible licence, without a log; when it is refused, loads again with the log
     /// on, so that [`Error::Load`] can say why.
     pub fn load(load: &Load<'_>) -> Result<Program> {
@@ -126,7 +157,7 @@ impl Program {
             line_info: addr(load.line_info),
             line_info_cnt: load.line_info.len() as u32,
             attach_btf_id: load.attach_btf_id,
-            attach_prog_fd: load.attach_btf.map_or(0, |fd| fd.as_raw_fd() as u32),
+            attach_prog_fd: load.attach_to.fd(),
             ..Default::default()
         };
         if load.btf.is_none() {

@@ -13,7 +13,13 @@ pub const MAP_UPDATE_ELEM: u32 = 2;
 pub const MAP_DELETE_ELEM: u32 = 3;
 pub const MAP_GET_NEXT_KEY: u32 = 4;
 pub const PROG_LOAD: u32 = 5;
+pub const OBJ_PIN: u32 = 6;
+pub const OBJ_GET: u32 = 7;
 pub const PROG_TEST_RUN: u32 = 10;
+pub const PROG_GET_NEXT_ID: u32 = 11;
+pub const MAP_GET_NEXT_ID: u32 = 12;
+pub const PROG_GET_FD_BY_ID: u32 = 13;
+pub const MAP_GET_FD_BY_ID: u32 = 14;
 pub const OBJ_GET_INFO_BY_FD: u32 = 15;
 pub const RAW_TRACEPOINT_OPEN: u32 = 17;
 pub const BTF_LOAD: u32 = 18;
@@ -75,6 +81,22 @@ attr!(
 attr!(
     /// BPF_OBJ_GET_INFO_BY_FD.
     GetInfo { bpf_fd: u32, info_len: u32, info: u64 }
+);
+attr!(
+    /// BPF_OBJ_PIN and BPF_OBJ_GET.
+    PathAndFd { pathname: u64, bpf_fd: u32, file_flags: u32 }
+);
+attr!(
+    /// `struct bpf_prog_info` up to `verified_insns` (5.16); `flags` is `gpl_compatible`, a bit.
+    ProgInfoRaw {
+        ty: u32, id: u32, tag: [u8; 8], jited_prog_len: u32, xlated_prog_len: u32, jited_prog_insns: u64,
+        xlated_prog_insns: u64, load_time: u64, created_by_uid: u32, nr_map_ids: u32, map_ids: u64, name: [u8; 16],
+        ifindex: u32, flags: u32, netns_dev: u64, netns_ino: u64, nr_jited_ksyms: u32, nr_jited_func_lens: u32,
+        jited_ksyms: u64, jited_func_lens: u64, btf_id: u32, func_info_rec_size: u32, func_info: u64, nr_func_info: u32,
+        nr_line_info: u32, line_info: u64, jited_line_info: u64, nr_jited_line_info: u32, line_info_rec_size: u32,
+        jited_line_info_rec_size: u32, nr_prog_tags: u32, prog_tags: u64, run_time_ns: u64, run_cnt: u64,
+        recursion_misses: u64, verified_insns: u32, pad: u32,
+    }
 );
 attr!(
     /// BPF_*_GET_NEXT_ID (the id to start after) and BPF_*_GET_FD_BY_ID (the id).

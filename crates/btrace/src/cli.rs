@@ -3,9 +3,9 @@
 use anyhow::{Context, bail};
 use clap::{Parser, ValueEnum};
 use std::path::PathBuf;
-use trace::{Comm, Filter, Mode, Request, TargetKind, TargetSpec, split_list};
+use trace::{Comm, Filter, Mode, ProgramSpec, Request, TargetKind, TargetSpec, split_list};
 
-/// Show what the kernel really does: every call of a kernel function or tracepoint, with typed arguments, return
+/// Show what the kernel really does: every call of a kernel function, BPF program or tracepoint, with typed arguments, return
 /// value, who called and how long it took.
 #[derive(Debug, Parser)]
 #[command(
@@ -16,6 +16,7 @@ use trace::{Comm, Filter, Mode, Request, TargetKind, TargetSpec, split_list};
     after_help = "Examples:\n  \
         btrace -k vfs_read -c 'dd if=/dev/zero of=/dev/null bs=512 count=10'\n  \
         btrace -k 'tcp_{connect,close}' --filter-pid 1234\n  \
+        btrace -p 'n:handle_*' --output-stack\n  \
         btrace -t sched_process_exec --json -o execs.json\n  \
         btrace list -k 'tcp_*'\n\n\
         Exit status: 0 when the trace ended as asked (Ctrl-C included), 1 when it failed on the way,\n\
@@ -31,6 +32,11 @@ pub struct Args {
     #[arg(short = 'k', long = "kfunc", value_name = "[MODULE:]NAME|GLOB")]
     pub kfunc: Vec<String>,
 
+    /// BPF programs to trace: ID, n:NAME or glob, t:TAG, p:PATH of a pin, pid:PID for all that a process holds, * for all;
+    /// separated by commas, each with :FUNCTION (or glob) for a subprogram
+    #[arg(short = 'p', long = "prog", value_name = "PROGRAM[:FUNCTION]")]
+    pub prog: Vec<String>,
+
     /// Tracepoints to trace: names or globs, separated by commas; module:name names a module's
     #[arg(short = 't', long = "tracepoint", value_name = "[MODULE:]NAME|GLOB")]
     pub tracepoint: Vec<String>,
@@ -39,7 +45,7 @@ pub struct Args {
     #[arg(long)]
     pub kfunc_all_kmods: bool,
 
-    /// Print the C prototypes of what -k and -t match, and load nothing
+    /// Print the C prototypes of what -k, -p and -t match, and load nothing
     #[arg(long)]
     pub show_func_proto: bool,
 
@@ -124,7 +130,7 @@ pub struct ListArgs {
     #[arg(short = 'k', long)]
     pub kfunc: bool,
 
-    /// BPF programs (not there yet)
+    /// BPF programs: patterns as after btrace -p; with their subprograms, unless :FUNCTION names some
     #[arg(short = 'p', long)]
     pub prog: bool,
 
@@ -148,7 +154,7 @@ pub struct ListArgs {
 impl ListArgs {
     /// What to list. With both kinds asked for, a name that is only of one kind is no error.
     pub fn specs(&self) -> anyhow::Result<Vec<TargetSpec>> {
-        let both = self.kfunc == self.tracepoint;
+        let both = self.kfunc == self.tracepoint && !self.prog;
         let mut kinds = Vec::new();
         if self.kfunc || both {
             kinds.push((TargetKind::Function, &self.patterns, "-k"));
@@ -158,6 +164,19 @@ impl ListArgs {
         }
         specs(&kinds, self.kfunc_all_kmods)
     }
+}
+
+impl ListArgs {
+    /// Which BPF programs to list.
+    pub fn programs(&self) -> anyhow::Result<Vec<ProgramSpec>> {
+        if self.prog { programs(&self.patterns) } else { Ok(Vec::new()) }
+    }
+}
+
+/// Reads what follows -p.
+fn programs(lists: &[String]) -> anyhow::Result<Vec<ProgramSpec>> {
+    let texts = lists.iter().flat_map(|list| split_list(list));
+    texts.map(|text| ProgramSpec::new(text).context("-p")).collect()
 }
 
 /// Reads the patterns after flags.
@@ -227,13 +246,20 @@ fn buffer_size(text: &str) -> Result<u32, String> {
 }
 
 impl Args {
-    /// What is to be traced.
+    /// The BPF programs that are to be traced.
+    pub fn programs(&self) -> anyhow::Result<Vec<ProgramSpec>> {
+        programs(&self.prog)
+    }
+
+    /// The functions and tracepoints that are to be traced; none only if there are programs.
     pub fn specs(&self) -> anyhow::Result<Vec<TargetSpec>> {
         let lists =
             [(TargetKind::Function, &self.kfunc, "-k"), (TargetKind::Tracepoint, &self.tracepoint, "-t")];
         let targets = specs(&lists, self.kfunc_all_kmods)?;
-        if targets.is_empty() {
-            bail!("nothing to trace: name a function with -k or a tracepoint with -t (btrace --help)");
+        if targets.is_empty() && self.prog.is_empty() {
+            bail!(
+                "nothing to trace: name a function with -k, a BPF program with -p or a tracepoint with -t (btrace --help)"
+            );
         }
         Ok(targets)
     }
@@ -258,6 +284,7 @@ impl Args {
         };
         Ok(Request {
             targets,
+            programs: self.programs()?,
             mode,
             filter,
             force: self.force,

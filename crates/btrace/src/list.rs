@@ -2,18 +2,14 @@
 
 use crate::cli::{Args, ListArgs};
 use crate::logging::say;
-use anyhow::bail;
 use std::io::Write;
-use trace::{Kernel, Layout, Offers, Plan, Request, TargetSpec};
+use trace::{Kernel, Layout, Offers, Plan, ProgramSpec, Request, TargetSpec};
 
 /// `btrace list`: each match with the methods for it, or the reason why there is none.
 pub fn list(args: &ListArgs) -> anyhow::Result<()> {
-    if args.prog {
-        bail!("-p: BPF programs as targets come later; -k lists functions, -t tracepoints");
-    }
-    let specs = args.specs()?;
+    let (specs, programs) = (args.specs()?, args.programs()?);
     let kernel = Kernel::running()?;
-    let (all, error) = matches(&kernel, &specs)?;
+    let (all, error) = matches(&kernel, &specs, &programs, false)?;
     let offers = Offers::ask(&kernel);
     let mut refusals: Vec<String> = Vec::new();
     let mut out = Vec::new();
@@ -32,8 +28,8 @@ pub fn list(args: &ListArgs) -> anyhow::Result<()> {
         }
         let methods = if methods.is_empty() { "-".to_string() } else { methods.join(",") };
         write!(out, "{methods:<13} {}", listed.prototype)?;
-        if let Some(module) = &listed.module {
-            write!(out, " [{module}]")?;
+        if let Some(place) = listed.module.as_ref().or(listed.program.as_ref()) {
+            write!(out, " [{place}]")?;
         }
         if let Some(obstacle) = &listed.obstacle {
             write!(out, "  # {obstacle}")?;
@@ -53,10 +49,10 @@ pub fn list(args: &ListArgs) -> anyhow::Result<()> {
 /// `--show-func-proto`: prototypes as C has them, nothing asked of the kernel but its types.
 pub fn prototypes(args: &Args) -> anyhow::Result<()> {
     let kernel = Kernel::running()?;
-    let (all, error) = matches(&kernel, &args.specs()?)?;
+    let (all, error) = matches(&kernel, &args.specs()?, &args.programs()?, true)?;
     let mut out = Vec::new();
     for listed in &all {
-        match listed.module.as_ref().or(listed.syscall.as_ref()) {
+        match listed.module.as_ref().or(listed.program.as_ref()).or(listed.syscall.as_ref()) {
             Some(comment) => writeln!(out, "{}; /* {comment} */", listed.prototype)?,
             None => writeln!(out, "{};", listed.prototype)?,
         }
@@ -70,6 +66,8 @@ pub fn prototypes(args: &Args) -> anyhow::Result<()> {
 fn matches(
     kernel: &Kernel,
     specs: &[TargetSpec],
+    programs: &[ProgramSpec],
+    only_wanted: bool,
 ) -> anyhow::Result<(Vec<trace::Listed>, Option<trace::Error>)> {
     let (mut all, mut error) = (Vec::new(), None);
     let mut unmatched: Vec<(&TargetSpec, trace::Error)> = Vec::new();
@@ -89,6 +87,15 @@ fn matches(
     for (spec, e) in unmatched {
         if !matched.iter().any(|m| m.pattern == spec.pattern && m.scope == spec.scope) {
             error.get_or_insert(e);
+        }
+    }
+    for spec in programs {
+        match trace::list_programs(kernel, spec, only_wanted) {
+            Ok(mut more) => all.append(&mut more),
+            Err(e @ (trace::Error::Unknown { .. } | trace::Error::Target { .. })) => {
+                error.get_or_insert(e);
+            }
+            Err(e) => return Err(e.into()),
         }
     }
     match error {
@@ -112,6 +119,9 @@ pub fn plan(request: &Request) -> anyhow::Result<()> {
         captures(layout, &mut out)?;
     }
     print(&out)?;
+    for remark in &plan.remarks {
+        say(format_args!("btrace: {remark}"));
+    }
     for (target, reason) in &plan.refused {
         say(format_args!("btrace: {target}: not traced: {reason}"));
     }

@@ -86,7 +86,10 @@ impl Running {
             n => format!("{n} targets"),
         };
         say(format_args!("{} btrace is running.. ({targets})", clock.now()));
-        let stacks = args.output_stack.then(|| Stacks::new(args.verbose > 0));
+        let stacks = match args.output_stack {
+            true => Some(Stacks::new(args.verbose > 0, session.tags()?)),
+            false => None,
+        };
         let renderer = Renderer::new(args.json, session.probes(), clock, stacks);
         let namesakes = Namesakes::of(&session);
         if let Some(command) = &command {

@@ -104,8 +104,7 @@ fn what_cannot_be_is_refused_in_one_line() {
         return;
     }
     for (args, why) in [
-        (&["list", "-p", "1"][..], "BPF programs as targets come later"),
-        (&["list", "-k", "no_such_function_at_all"], "no kernel function is named"),
+        (&["list", "-k", "no_such_function_at_all"][..], "no kernel function is named"),
         (&["list", "-k", "no_such_module:x"], "no module no_such_module is loaded"),
         (&["--dry-run", "-k", "vfs_raed"], "did you mean vfs_read"),
         (&["--show-func-proto"], "nothing to trace"),

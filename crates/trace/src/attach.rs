@@ -4,10 +4,11 @@
 use crate::error::Error;
 use crate::plan::{Method, Plan, Probe};
 use crate::program::{self, ArgAccess, cell, maps};
+use crate::program_target;
 use crate::request::TargetKind;
 use crate::target::{self, Target};
 use asm::{Code, MapId};
-use bpf::{AttachType, BtfObject, KprobeAt, Link, Load, Map, MapType, ProgType, Program};
+use bpf::{AttachTo, AttachType, BtfObject, KprobeAt, Link, Load, Map, MapType, ProgType, Program};
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -16,6 +17,12 @@ use std::time::Duration;
 
 /// Attaches and detaches under way at one time.
 const AT_ONCE: usize = 32;
+
+/// Words passed on of a BPF function whose prototype is not confirmed (`MAX_BPF_FUNC_REG_ARGS`, include/linux/bpf.h).
+const UNCONFIRMED_SLOTS: u32 = 5;
+
+/// `r2 = *(u64 *)(r1 + 40); r0 = 0; exit`.
+const SIXTH_WORD: [u64; 3] = [0x79 | 0x12 << 8 | (UNCONFIRMED_SLOTS as u64 * 8) << 16, 0xb7, 0x95];
 
 /// How long the caller waits between two looks at whether to stop.
 const LOOK: Duration = Duration::from_millis(5);
@@ -185,7 +192,13 @@ impl Attacher<'_> {
     /// Attaches a probe by the first way that the kernel grants.
     fn one(&self, index: u32, probe: &Probe) -> Result<Attached, Error> {
         let ways: &[Method] = match (probe.target.kind, &probe.obstacle, probe.at_exit) {
+            (TargetKind::Tracepoint, ..) if probe.method == Method::RawTp => &[Method::RawTp],
             (TargetKind::Tracepoint, ..) => &[Method::TpBtf, Method::RawTp],
+            (TargetKind::Program, _, false) => &[Method::Fentry],
+            (TargetKind::Program, _, true) if self.plan.newer.fsession.is_some() => {
+                &[Method::Fsession, Method::Fexit]
+            }
+            (TargetKind::Program, _, true) => &[Method::Fexit],
             (_, Some(_), _) => &[Method::Kprobe],
             (_, None, false) => &[Method::Fentry, Method::Kprobe],
             (_, None, true) if self.plan.newer.fsession.is_some() => {
@@ -193,6 +206,8 @@ impl Attacher<'_> {
             }
             (_, None, true) => &[Method::Fexit, Method::Kprobe],
         };
+        let settled = self.return_slot(probe);
+        let probe = settled.as_ref().unwrap_or(probe);
         let mut refusal = None;
         for method in ways {
             match self.by(*method, index, probe) {
@@ -331,6 +346,34 @@ impl Attacher<'_> {
         Ok(Attached { method: Method::Kprobe, pieces, remark })
     }
 
+    /// A BPF program's probe with its return value where the kernel puts it, if that is not where the prototype says.
+    ///
+    /// Of functions whose prototype its verifier could not confirm (a static one that takes a pointer, a main one whose
+    /// context is declared as something else) the kernel passes on five words, whatever they are declared to take, and the
+    /// return value after them (`func_info_aux.unreliable`, kernel/bpf/btf.c). It tells nobody which those are; but of them
+    /// alone a program may read the sixth word.
+    fn return_slot(&self, probe: &Probe) -> Option<Probe> {
+        probe.layout.ret.as_ref().filter(|ret| ret.slot < UNCONFIRMED_SLOTS)?;
+        probe.target.program.as_ref()?;
+        let look = Load {
+            attach_type: AttachType::Fexit,
+            attach_btf_id: probe.target.btf_id.0,
+            attach_to: self.attach_to(&probe.target),
+            ..Load::new("sixth_word", ProgType::Tracing, &SIXTH_WORD)
+        };
+        if let Err(error) = Program::load(&look) {
+            // If it is for another reason, the event's own program will be refused for it too.
+            log::trace!("{}: prototype confirmed: {error}", probe.target.label());
+            return None;
+        }
+        log::debug!("{}: the kernel could not confirm its prototype", probe.target.label());
+        let mut moved = probe.clone();
+        if let Some(ret) = &mut moved.layout.ret {
+            ret.slot = UNCONFIRMED_SLOTS;
+        }
+        Some(moved)
+    }
+
     fn load_event(&self, index: u32, probe: &Probe, method: Method) -> Result<Program, Error> {
         let mut refusal = None;
         for access in [ArgAccess::Plain, ArgAccess::Copied] {
@@ -391,6 +434,20 @@ impl Attacher<'_> {
             .map_err(|error| refusal(error, probe, method))
     }
 
+    /// What a target's id is of.
+    fn attach_to<'a>(&'a self, target: &'a Target) -> AttachTo<'a> {
+        match &target.program {
+            Some(function) => AttachTo::Program(function.program.handle.as_fd()),
+            None => self.module(target.module.as_deref()),
+        }
+    }
+
+    /// A module's types, or the kernel's own.
+    pub fn module(&self, module: Option<&str>) -> AttachTo<'_> {
+        let object = module.and_then(|module| self.modules.get(module));
+        object.map_or(AttachTo::Kernel, |object| AttachTo::Module(object.as_fd()))
+    }
+
     fn load(
         &self,
         code: &Code,
@@ -399,9 +456,9 @@ impl Attacher<'_> {
         attach_type: AttachType,
         target: Option<&Target>,
     ) -> Result<Program, Error> {
-        let attach_btf = target.and_then(|t| self.modules.get(t.module.as_ref()?)).map(AsFd::as_fd);
+        let attach_to = target.map_or(AttachTo::Kernel, |t| self.attach_to(t));
         let attach_btf_id = target.map_or(0, |t| t.btf_id.0);
-        self.load_as(code, Load { attach_type, attach_btf_id, attach_btf, ..Load::new(name, ty, &[]) })
+        self.load_as(code, Load { attach_type, attach_btf_id, attach_to, ..Load::new(name, ty, &[]) })
     }
 
     /// Loads code as `load` says, which lacks only what the code has.
@@ -443,6 +500,7 @@ fn refusal(error: Error, probe: &Probe, method: &'static str) -> Error {
             Some(log) => Error::Target {
                 target: probe.target.label(),
                 reason: missing_symbol(&probe.target, log)
+                    .or_else(|| program_target::refusal(log).map(str::to_string))
                     .or_else(|| by_value(probe, log))
                     .unwrap_or_else(|| verifier_reason(log, method)),
             },

@@ -11,7 +11,6 @@ use crate::request::TargetKind;
 use crate::sites::{self, Site};
 use bpf::{AttachType, Link, Load, ProgType, Program};
 use std::collections::{BTreeMap, HashMap};
-use std::os::fd::AsFd;
 
 /// Fewer functions than these are better served by programs of their own: their events cost less.
 const MANY: usize = 16;
@@ -176,8 +175,8 @@ impl Attacher<'_> {
         let assembled = began.elapsed();
         log::trace!("{} groups:\n{}", groups.len(), code.dump());
         let name = if matches!(how, Many::Entries | Many::Kprobes) { "en_many" } else { "ex_many" };
-        let attach_btf = module.and_then(|m| self.modules.get(m)).map(AsFd::as_fd);
-        let load = Load { attach_type, attach_btf, ..Load::new(name, ty, &[]) };
+        let attach_to = self.module(module);
+        let load = Load { attach_type, attach_to, ..Load::new(name, ty, &[]) };
         let program = self.load_as(&code, load)?;
         let loaded = began.elapsed();
         let site = |group: usize, index: u32| {

@@ -1,7 +1,7 @@
 //! Events: a record's bytes seen through its probe's layout, nothing copied.
 
 use crate::context::Context;
-use crate::layout::{Argument, NOT_READ, NoteField, NoteKind, StringField, header};
+use crate::layout::{Argument, NOT_READ, NoteField, NoteKind, StringField, header, stack};
 use crate::plan::Probe;
 use btf::Shape;
 
@@ -69,15 +69,50 @@ pub enum Stack<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct Frames<'a> {
     bytes: &'a [u8],
+    /// Where a traced BPF program was entered, and the address that it returns to.
+    entered: Option<(u64, u64)>,
+    /// What is to come before the next of the bytes.
+    due: Option<u64>,
+}
+
+/// A program's first instructions are patched to call its trampoline: it goes on at most this far in (`endbr64`, the call).
+const PATCHED: u64 = 16;
+
+impl<'a> Frames<'a> {
+    /// Frames as the kernel took them.
+    ///
+    /// Where a BPF program is entered it has no frame yet, and kernels that keep no frame pointers themselves cannot tell
+    /// (`orc_fp_entry`, arch/x86/kernel/unwind_orc.c): they leave out the program's caller, if they do not end there. So it
+    /// is put back from `words`, where the trampoline's own frame ends with the address in the program at which to go on,
+    /// followed by the one that the program returns to. `address` is where the program begins. (Where the trampoline was
+    /// jumped to, as 7.x does, there is no such place, and nothing to be put back.)
+    fn new(bytes: &'a [u8], words: &[u8], address: Option<u64>) -> Frames<'a> {
+        let plain = Frames { bytes, entered: None, due: None };
+        let Some(address) = address else { return plain };
+        let mut words = Frames { bytes: words, entered: None, due: None };
+        let place = words.find(|word| (1..=PATCHED).contains(&word.wrapping_sub(address)));
+        let entered = place.zip(words.next().filter(|caller| *caller != 0));
+        Frames { entered, ..plain }
+    }
 }
 
 impl Iterator for Frames<'_> {
     type Item = u64;
 
     fn next(&mut self) -> Option<u64> {
+        if let Some(caller) = self.due.take() {
+            let known = self.bytes.first_chunk().is_some_and(|next| u64::from_ne_bytes(*next) == caller);
+            if !known {
+                return Some(caller);
+            }
+        }
         let (first, rest) = self.bytes.split_first_chunk()?;
         self.bytes = rest;
-        Some(u64::from_ne_bytes(*first))
+        let address = u64::from_ne_bytes(*first);
+        if let Some((_, caller)) = self.entered.take_if(|(place, _)| *place == address) {
+            self.due = Some(caller);
+        }
+        Some(address)
     }
 }
 
@@ -129,7 +164,10 @@ impl<'a> Event<'a> {
 
     /// The kernel stack; `None` if none was asked for.
     pub fn stack(&self) -> Option<Stack<'a>> {
-        self.probe.layout.stack.map(|at| stack(self.record, at))
+        let address = self.probe.target.program.as_ref().and_then(|function| function.address);
+        let words = self.probe.layout.words;
+        let words = words.and_then(|at| bytes(self.record, at, stack::WORDS * stack::FRAME));
+        self.probe.layout.stack.map(|at| stack(self.record, at, words.unwrap_or_default(), address))
     }
 
     /// Thread id.
@@ -215,11 +253,11 @@ fn text(record: &[u8], field: StringField) -> Text<'_> {
     Text::Read { bytes: if cut { whole_characters(text) } else { text }, cut }
 }
 
-fn stack(record: &[u8], at: u32) -> Stack<'_> {
+fn stack<'a>(record: &'a [u8], at: u32, words: &[u8], address: Option<u64>) -> Stack<'a> {
     let length = u64_at(record, at) as i64;
     let Ok(length) = u32::try_from(length) else { return Stack::Fault(length as i32) };
     // Only what the kernel says that it wrote: the room beyond is as some earlier record left it.
-    Stack::Frames(Frames { bytes: bytes(record, at + 8, length).unwrap_or_default() })
+    Stack::Frames(Frames::new(bytes(record, at + 8, length).unwrap_or_default(), words, address))
 }
 
 fn note_of<'a>(record: &'a [u8], note: &'a NoteField) -> Note<'a> {
@@ -245,7 +283,7 @@ mod tests {
     }
 
     fn frames(record: &[u8]) -> Vec<u64> {
-        match stack(record, 8) {
+        match stack(record, 8, &[], None) {
             Stack::Frames(frames) => frames.collect(),
             Stack::Fault(error) => panic!("error {error}"),
         }
@@ -260,8 +298,32 @@ mod tests {
     }
 
     #[test]
+    fn the_caller_of_a_traced_program_is_put_back() {
+        let bytes = |words: &[u64]| words.iter().flat_map(|w| w.to_ne_bytes()).collect::<Vec<u8>>();
+        let (start, ours, trampoline, caller) = (1000, 1, 2, 5000);
+        let place = start + 9;
+        let words = bytes(&[1, 2, 0, 77, place, caller, 5, 0, 0, 0]);
+        let shown = |frames: &[u64], words: &[u8]| {
+            let frames = bytes(frames);
+            Frames::new(&frames, words, Some(start)).collect::<Vec<u64>>()
+        };
+        assert_eq!(shown(&[ours, trampoline, place], &words), [ours, trampoline, place, caller]);
+        assert_eq!(shown(&[ours, trampoline, place, 9], &words), [ours, trampoline, place, caller, 9]);
+        // A kernel that tells it itself; one that jumps to the trampoline; words that could not be read, or end early.
+        assert_eq!(shown(&[ours, trampoline, place, caller], &words), [ours, trampoline, place, caller]);
+        let jumped = bytes(&[1, 2, 0, 77, caller, 6000, 5, 0, 0, 0]);
+        assert_eq!(shown(&[ours, trampoline, caller], &jumped), [ours, trampoline, caller]);
+        assert_eq!(shown(&[ours, trampoline, place], &[0; 80]), [ours, trampoline, place]);
+        assert_eq!(shown(&[ours, trampoline, place], &bytes(&[place])), [ours, trampoline, place]);
+        assert_eq!(shown(&[], &words), []);
+        // The program's own start, and what is far inside, is no such place.
+        assert_eq!(shown(&[start], &bytes(&[start, caller])), [start]);
+        assert_eq!(shown(&[start + 40], &bytes(&[start + 40, caller])), [start + 40]);
+    }
+
+    #[test]
     fn an_error_is_no_stack() {
-        assert!(matches!(stack(&record(-14, &[1, 2, 3]), 8), Stack::Fault(-14)));
+        assert!(matches!(stack(&record(-14, &[1, 2, 3]), 8, &[], None), Stack::Fault(-14)));
     }
 
     #[test]

@@ -113,8 +113,11 @@ impl Kernel {
         }
     }
 
-    /// The types that a target's ids are of: its module's, or vmlinux's.
+    /// The types that a target's ids are of: its program's, its module's, or vmlinux's.
     pub fn types_of(&self, target: &Target) -> Result<Arc<Btf>, Error> {
+        if let Some(function) = &target.program {
+            return Ok(Arc::clone(&function.program.btf));
+        }
         match &target.module {
             Some(module) if target.address.is_none() => self.modules.types(module),
             _ => Ok(Arc::clone(&self.btf)),

@@ -13,6 +13,7 @@
 //!  …  u64[]   arguments by register slot (of a system call's wrapper: the registers behind it), then the return value's
 //!             slots
 //!  …          texts and notes, each at a multiple of 8
+//!  …  u64[10] if a stack is captured in a BPF program: the words where the trampoline keeps the arguments and beyond
 //!  …  i64     if a stack is captured: its bytes, or a negative error
 //!  …  u64[]   its frames, innermost first: room for one of [`stack::ROOMS`], the rest is not ours to read
 //! ```
@@ -51,6 +52,9 @@ pub(crate) mod stack {
     pub const FIRST: u32 = ROOMS[1];
     /// Bytes of a frame.
     pub const FRAME: u32 = 8;
+    /// Words from where a trampoline keeps a BPF function's arguments to the address that the function returns to: at most 6
+    /// arguments, the return value, the frame pointer, the address to go on at, and that one.
+    pub const WORDS: u32 = 10;
 }
 
 /// A text in the record: `i32` length as the kernel's string helpers return it (terminator counted; negative: the
@@ -147,6 +151,8 @@ pub struct Layout {
     pub ret: Option<Argument>,
     /// Whether the context is captured.
     pub context: bool,
+    /// Offset of the words around a BPF program's trampoline, [`stack::WORDS`] of them: what tells its caller.
+    pub(crate) words: Option<u32>,
     /// Offset of the stack's length, the last thing in the record's constant part; its frames follow.
     pub stack: Option<u32>,
     /// Size of the record in bytes, without the frames of a stack: a multiple of 8.
@@ -222,7 +228,8 @@ impl Layout {
         }
         for (index, param) in target.params.iter().enumerate().filter(|_| syscall.is_none()) {
             let name = if param.name.is_empty() { format!("arg{index}") } else { param.name.clone() };
-            args.push(argument(btf, target, name, param.ty, end.largest(), &mut slot, &mut at)?);
+            let (btf, ty) = target.argument_type(kernel, btf, index, param.ty);
+            args.push(argument(btf, target, name, ty, end.largest(), &mut slot, &mut at)?);
         }
         let kind = btf.get(btf.resolve(target.ret))?.kind();
         // What is returned by value goes through memory or two registers, and only kprobes reach such functions.
@@ -233,17 +240,19 @@ impl Layout {
             }
             false => None,
         };
-        let params = target.params.iter().map(|p| p.ty).filter(|_| syscall.is_none());
-        let types = params.chain(returns.then_some(target.ret));
+        let declared = target.params.iter().enumerate().filter(|_| syscall.is_none());
+        let types = declared.map(|(index, p)| target.argument_type(kernel, btf, index, p.ty));
+        let types = types.chain(returns.then_some((btf, target.ret)));
         let typed = args.iter_mut().filter(|_| syscall.is_none()).chain(ret.as_mut());
-        for (arg, ty) in typed.zip(types) {
+        for (arg, (btf, ty)) in typed.zip(types) {
             if let Some(char_ptr) = btf.is_char_ptr(ty) {
                 arg.string = Some(string(&mut at, string_size, char_ptr.is_const));
             }
             arg.notes = notes(btf, ty, &mut at, string_size)?;
         }
+        let words = (stack && target.program.is_some()).then(|| take(&mut at, stack::WORDS * stack::FRAME));
         let stack = stack.then(|| take(&mut at, 8));
-        Ok(Layout { entry_time, call, args, registers, ret, context, stack, size: at })
+        Ok(Layout { entry_time, call, args, registers, ret, context, words, stack, size: at })
     }
 
     /// Equal for layouts that the same instructions fill.

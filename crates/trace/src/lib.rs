@@ -1,7 +1,7 @@
 //! From what was asked to events: targets, plans, capture programs, layouts, decoding.
 //!
 //! ```text
-//! Request + Kernel  → Target…   resolve   names and globs against BTF
+//! Request + Kernel  → Target…   resolve   names and globs against BTF, BPF programs against their own
 //! Target            → Probe     plan      attach method, what is captured, where each field lies
 //! Probe             → program   program   BPF instructions, through `asm`
 //! program           → links     session   load, attach, or the reason why not
@@ -30,6 +30,8 @@ mod pattern;
 mod plan;
 mod pointee;
 mod program;
+mod program_spec;
+mod program_target;
 mod request;
 mod session;
 mod sites;
@@ -45,11 +47,13 @@ pub use event::{Event, Frames, Note, Stack, Text, Value};
 pub use filter::{Comm, Filter, PidNamespace};
 pub use kernel::Kernel;
 pub use layout::{Argument, Layout, NoteField, NoteKind, StringField};
-pub use list::{Listed, Offers, list};
+pub use list::{Listed, Offers, list, list_programs};
 pub use modules::Modules;
 pub use own::{own_pid_namespace, own_tgid};
 pub use pattern::{Pattern, split_list};
 pub use plan::{Method, Plan, Probe};
+pub use program_spec::{ProgramSelector, ProgramSpec};
+pub use program_target::{ProgramFunction, TracedProgram};
 pub use request::{Mode, Request, Scope, TargetKind, TargetSpec};
 pub use session::{Failed, Losses, Session};
 pub use syscalls::{Param, Syscall};

@@ -3,18 +3,24 @@
 use crate::error::Error;
 use crate::kernel::Kernel;
 use crate::plan::Method;
+use crate::program_spec::ProgramSpec;
+use crate::program_target::{self, Found, Look};
 use crate::request::{TargetKind, TargetSpec};
-use crate::{syscalls, target};
-use bpf::{AttachType, Load, ProgType, Program};
+use crate::syscalls;
+use crate::target::{self, Target};
+use bpf::{AttachTo, AttachType, Load, ProgType, Program};
 use btf::Kind;
+use std::os::fd::AsFd;
 
-/// A function or tracepoint, and what btrace can do with it.
+/// A function, tracepoint or BPF program, and what btrace can do with it.
 #[derive(Clone, Debug)]
 pub struct Listed {
-    /// Function or tracepoint.
+    /// Which of them.
     pub kind: TargetKind,
     /// Its module; `None` for the kernel itself.
     pub module: Option<String>,
+    /// Of a function of a BPF program, `bpf:ID`, the program's type, name and tag.
+    pub program: Option<String>,
     /// C prototype, no semicolon; of one that cannot be read, the name.
     pub prototype: String,
     /// Why no kernel can trace it, if so.
@@ -28,7 +34,7 @@ impl Listed {
     pub fn methods(&self) -> &'static [Method] {
         match (self.kind, &self.obstacle) {
             (_, Some(_)) => &[],
-            (TargetKind::Function, None) => &[Method::Fentry, Method::Fexit],
+            (TargetKind::Function | TargetKind::Program, None) => &[Method::Fentry, Method::Fexit],
             (TargetKind::Tracepoint, None) => &[Method::TpBtf],
         }
     }
@@ -49,6 +55,7 @@ pub fn list(kernel: &Kernel, spec: &TargetSpec) -> Result<Vec<Listed>, Error> {
             let listed = |prototype, obstacle, syscall| Listed {
                 kind: spec.kind,
                 module: module.clone(),
+                program: None,
                 prototype,
                 obstacle,
                 syscall,
@@ -64,6 +71,86 @@ pub fn list(kernel: &Kernel, spec: &TargetSpec) -> Result<Vec<Listed>, Error> {
         return Err(target::unknown(kernel, spec));
     }
     Ok(all)
+}
+
+/// The functions of the programs that `spec` names: all of them, unless it names some or `only_wanted` says to list
+/// those alone that would be traced. Unless it does, the kernel is asked of each whether it attaches something there.
+pub fn list_programs(kernel: &Kernel, spec: &ProgramSpec, only_wanted: bool) -> Result<Vec<Listed>, Error> {
+    let mut all = Vec::new();
+    let found = Look::new(kernel).find(spec)?;
+    let programs = found.len();
+    let (mut without, mut unknown) = (None, Vec::new());
+    for program in found {
+        let about = format!("bpf:{} {} {} {}", program.id, program.kind, program.name, program.tag);
+        let label = program.label();
+        let listed = |prototype, obstacle| Listed {
+            syscall: None,
+            kind: TargetKind::Program,
+            module: None,
+            program: Some(about.clone()),
+            prototype,
+            obstacle,
+        };
+        let Found { name, functions, .. } = program;
+        let functions = match functions {
+            Ok(functions) => functions,
+            Err(reason) => {
+                let to = if program_target::may_mean(spec, &name) { &mut all } else { &mut unknown };
+                to.push(listed(name, Some(reason)));
+                continue;
+            }
+        };
+        let whole = spec.function.is_none() && !only_wanted;
+        let names: Vec<String> = functions.iter().map(|f| f.name.clone()).collect();
+        let before = all.len();
+        for (index, function) in functions.iter().enumerate() {
+            if whole || program_target::wants(spec, index, function) {
+                let obstacle =
+                    if only_wanted { function.obstacle(kernel)? } else { obstacle_of(kernel, function)? };
+                all.push(listed(function.prototype(kernel)?, obstacle));
+            }
+        }
+        if all.len() == before {
+            without.get_or_insert((label, names));
+        }
+    }
+    match (all.is_empty(), without, &spec.function) {
+        (true, Some((label, names)), Some(function)) => {
+            Err(program_target::no_function(&label, &names, function, programs - unknown.len()))
+        }
+        (true, ..) => Ok(unknown),
+        _ => Ok(all),
+    }
+}
+
+/// Why nothing can be attached to a function of a program, asked by loading a program of two instructions for it.
+fn obstacle_of(kernel: &Kernel, function: &Target) -> Result<Option<String>, Error> {
+    if let Some(obstacle) = function.obstacle(kernel)? {
+        return Ok(Some(obstacle));
+    }
+    let Some(of) = &function.program else { return Ok(None) };
+    let load = Load {
+        attach_type: AttachType::Fentry,
+        attach_btf_id: function.btf_id.0,
+        attach_to: AttachTo::Program(of.program.handle.as_fd()),
+        ..Load::new("offered", ProgType::Tracing, &NOTHING)
+    };
+    Ok(match Program::load(&load) {
+        Ok(_) => None,
+        // Whether this kernel grants such programs at all is for Offers to say.
+        Err(error) if error.is_permission() => None,
+        Err(error) => {
+            let known = error.log().and_then(program_target::refusal).map(str::to_string);
+            let last = error
+                .log()
+                .and_then(|log| log.lines().rfind(|l| !l.is_empty() && !l.starts_with("processed")));
+            Some(
+                known
+                    .or_else(|| last.map(|l| format!("the kernel refuses it: {l}")))
+                    .unwrap_or(error.to_string()),
+            )
+        }
+    })
 }
 
 /// What the running kernel grants us: asked by loading a program of two instructions, which is gone at once.

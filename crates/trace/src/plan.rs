@@ -6,6 +6,7 @@ use crate::error::Error;
 use crate::filter::Filter;
 use crate::kernel::{Kernel, Newer, TaskFields};
 use crate::layout::{Captures, End, Layout};
+use crate::program_target;
 use crate::request::{Mode, Request, TargetKind};
 use crate::target::{self, Resolved, Target};
 use std::fmt;
@@ -100,7 +101,9 @@ impl Plan {
     /// A target that cannot be traced is an error when it is the only one; else it is listed in
     /// [`Plan::refused`] and the rest go on.
     pub fn new(kernel: &Kernel, request: &Request) -> Result<Plan, Error> {
-        let Resolved { targets, mut refused, remarks } = target::resolve(kernel, &request.targets)?;
+        let mut resolved = target::resolve(kernel, &request.targets)?;
+        program_target::resolve(kernel, &request.programs, &mut resolved)?;
+        let Resolved { targets, mut refused, remarks } = resolved;
         let count = targets.len() + refused.len();
         let mut probes = Vec::with_capacity(targets.len());
         let preempt_count = PreemptCount::of(&kernel.btf);
@@ -112,7 +115,7 @@ impl Plan {
             context: preempt_count.is_some(),
             stack: request.stack,
         };
-        let functions = targets.iter().any(|t| t.kind == TargetKind::Function);
+        let functions = targets.iter().any(|t| t.kind != TargetKind::Tracepoint);
         let newer = if functions { kernel.newer() } else { Newer::default() };
         for target in targets {
             let planned = one(kernel, request, &newer, captures, &target);
@@ -156,14 +159,14 @@ fn one(
     target: &Target,
 ) -> Result<Vec<Probe>, Error> {
     let refuse = |reason: String| Err(Error::Target { target: target.label(), reason });
-    let function = target.kind == TargetKind::Function;
+    let function = target.kind != TargetKind::Tracepoint;
     let (entry, exit) = match request.mode {
         _ if !function => (true, false),
         Mode::Entry => (true, false),
         Mode::Exit => (false, true),
         Mode::Both => (true, true),
     };
-    if function
+    if target.kind == TargetKind::Function
         && !request.force
         && let Some(reason) = danger::reason(&target.name)
     {
@@ -175,7 +178,8 @@ fn one(
         return refuse(reason.into());
     }
     let obstacle = target.obstacle(kernel)?;
-    if let (false, Some(reason)) = (function, obstacle.clone()) {
+    // A kprobe is for functions of the kernel.
+    if let (TargetKind::Tracepoint | TargetKind::Program, Some(reason)) = (target.kind, obstacle.clone()) {
         return refuse(reason);
     }
     let method = |at_exit: bool| match (function, at_exit, &obstacle) {

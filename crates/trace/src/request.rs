@@ -3,6 +3,7 @@
 use crate::error::Error;
 use crate::filter::Filter;
 use crate::pattern::Pattern;
+use crate::program_spec::ProgramSpec;
 use std::fmt;
 
 /// What kind of thing a pattern names.
@@ -12,6 +13,8 @@ pub enum TargetKind {
     Function,
     /// A tracepoint.
     Tracepoint,
+    /// A function of a BPF program.
+    Program,
 }
 
 impl fmt::Display for TargetKind {
@@ -19,6 +22,7 @@ impl fmt::Display for TargetKind {
         f.write_str(match self {
             TargetKind::Function => "kernel function",
             TargetKind::Tracepoint => "tracepoint",
+            TargetKind::Program => "BPF program",
         })
     }
 }
@@ -75,8 +79,10 @@ pub enum Mode {
 /// A whole request.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// At least one.
+    /// Functions and tracepoints.
     pub targets: Vec<TargetSpec>,
+    /// BPF programs. Of both there is at least one.
+    pub programs: Vec<ProgramSpec>,
     /// For functions; tracepoints have no exit.
     pub mode: Mode,
     /// Whose events are taken.

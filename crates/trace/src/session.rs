@@ -6,10 +6,11 @@ use crate::error::Error;
 use crate::event::Event;
 use crate::plan::{Method, Plan, Probe};
 use crate::program::{cell, counter};
+use crate::program_target;
 use crate::request::TargetKind;
 use crate::tracker;
 use bpf::{BtfObject, Map, MapType, RingBuf};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::OnceLock;
@@ -177,6 +178,13 @@ impl Session {
         })?;
         self.modules.insert(module.clone(), object);
         Ok(())
+    }
+
+    /// Tags of the programs that are attached, 16 hexadecimal digits each: the kernel's symbol table has them in the names
+    /// of programs, `bpf_prog_TAG_NAME`.
+    pub fn tags(&self) -> Result<BTreeSet<String>, Error> {
+        let tag = |piece: &Piece| Ok(program_target::hexadecimal(&piece.program.details()?.tag));
+        self.attached.iter().map(tag).collect()
     }
 
     /// The functions that are traced by their names, for [`crate::elsewhere`].

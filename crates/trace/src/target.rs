@@ -4,6 +4,7 @@ use crate::arch;
 use crate::error::Error;
 use crate::kernel::Kernel;
 use crate::pattern::Pattern;
+use crate::program_target::{self, ProgramFunction};
 use crate::request::{Scope, TargetKind, TargetSpec};
 use crate::suggest;
 use crate::syscalls::{self, Syscall};
@@ -17,15 +18,17 @@ const TRACEPOINT_TYPEDEF: &str = "btf_trace_";
 /// What a scope calls the kernel itself.
 const VMLINUX: &str = "vmlinux";
 
-/// A function or tracepoint to trace.
+/// A function, a tracepoint or a BPF program to trace.
 #[derive(Clone, Debug)]
 pub struct Target {
-    /// Function or tracepoint.
+    /// Which of them.
     pub kind: TargetKind,
     /// Its name.
     pub name: String,
     /// The module that it is in; `None` for the kernel itself.
     pub module: Option<String>,
+    /// The BPF program that it is a function of.
+    pub program: Option<ProgramFunction>,
     /// What a tracing program attaches to: the FUNC, or the tracepoint's typedef. An id of [`Kernel::types_of`] it.
     pub btf_id: TypeId,
     /// Arguments in order.
@@ -55,8 +58,11 @@ pub struct Resolved {
 const MOST_SLOTS: u64 = 12;
 
 impl Target {
-    /// `name`, or `module:name`.
+    /// `name`, `module:name`, or `name[bpf:id]`.
     pub fn label(&self) -> String {
+        if let Some(function) = &self.program {
+            return program_target::label(&self.name, function.program.id);
+        }
         match &self.module {
             Some(module) => format!("{module}:{}", self.name),
             None => self.name.clone(),
@@ -70,7 +76,7 @@ impl Target {
         }
         let btf = kernel.types_of(self)?;
         Ok(match self.kind {
-            TargetKind::Function => btf.func_decl(self.btf_id),
+            TargetKind::Function | TargetKind::Program => btf.func_decl(self.btf_id),
             TargetKind::Tracepoint => {
                 let params: Vec<String> = self.params.iter().map(|p| btf.declare(p.ty, &p.name)).collect();
                 format!(
@@ -107,13 +113,31 @@ impl Target {
                 "its arguments take {slots} registers; trampolines pass on {MOST_SLOTS}"
             )));
         }
-        if self.kind == TargetKind::Function && btf.get(btf.resolve(self.ret))?.kind().is_composite() {
+        if self.kind != TargetKind::Tracepoint && btf.get(btf.resolve(self.ret))?.kind().is_composite() {
             return Ok(Some(format!(
                 "returns {} by value, which trampolines do not support",
                 btf.type_name(self.ret)
             )));
         }
         Ok(None)
+    }
+}
+
+impl Target {
+    /// The type that argument `index` really has, and the BTF that it is of: `own` and what the prototype says, unless it
+    /// is a BPF program's context, which the kernel passes as a structure of its own.
+    pub(crate) fn argument_type<'a>(
+        &self,
+        kernel: &'a Kernel,
+        own: &'a Btf,
+        index: usize,
+        declared: TypeId,
+    ) -> (&'a Btf, TypeId) {
+        let contexts = self.program.iter().flat_map(|function| &function.contexts);
+        match contexts.into_iter().find(|(at, _)| *at == index) {
+            Some((_, pointer)) => (&kernel.btf, *pointer),
+            None => (own, declared),
+        }
     }
 }
 
@@ -258,7 +282,7 @@ pub(crate) fn places(kernel: &Kernel, spec: &TargetSpec) -> Result<Vec<Place>, E
 /// Everything in one BTF that the pattern matches; `split`: only what is not its base's.
 pub(crate) fn ids(btf: &Btf, spec: &TargetSpec, split: bool) -> Vec<TypeId> {
     let (kind, prefix) = match spec.kind {
-        TargetKind::Function => (Kind::Func, ""),
+        TargetKind::Function | TargetKind::Program => (Kind::Func, ""),
         TargetKind::Tracepoint => (Kind::Typedef, TRACEPOINT_TYPEDEF),
     };
     let first = if split { btf.base().map_or(1, |base| base.len()) } else { 1 };
@@ -277,7 +301,7 @@ pub(crate) fn ids(btf: &Btf, spec: &TargetSpec, split: bool) -> Vec<TypeId> {
 /// What is known of one function or tracepoint.
 pub(crate) fn target(btf: &Btf, kind: TargetKind, module: Option<&str>, id: TypeId) -> Result<Target, Error> {
     let mut target = match kind {
-        TargetKind::Function => function(btf, id)?,
+        TargetKind::Function | TargetKind::Program => function(btf, id)?,
         TargetKind::Tracepoint => tracepoint(btf, id)?,
     };
     target.module = module.map(str::to_string);
@@ -290,6 +314,7 @@ fn function(btf: &Btf, id: TypeId) -> Result<Target, Error> {
         kind: TargetKind::Function,
         name: btf.get(id)?.name().unwrap_or_default().to_string(),
         module: None,
+        program: None,
         btf_id: id,
         params: proto.params,
         ret: proto.ret,
@@ -332,6 +357,7 @@ fn tracepoint(btf: &Btf, id: TypeId) -> Result<Target, Error> {
         kind: TargetKind::Tracepoint,
         name,
         module: None,
+        program: None,
         btf_id: id,
         params,
         ret: TypeId(0),
@@ -360,6 +386,7 @@ fn untyped(kernel: &Kernel, spec: &TargetSpec) -> Result<Vec<Target>, Error> {
         kind: TargetKind::Function,
         name: symbol.name,
         module: symbol.module,
+        program: None,
         btf_id: TypeId(0),
         params: registers().collect(),
         ret: word,
@@ -424,7 +451,7 @@ pub(crate) fn unknown(kernel: &Kernel, spec: &TargetSpec) -> Error {
 fn in_module(kernel: &Kernel, spec: &TargetSpec, module: &Pattern) -> String {
     let name = spec.pattern.as_str();
     let (kind, prefix, flag) = match spec.kind {
-        TargetKind::Function => (Kind::Func, "", "-k"),
+        TargetKind::Function | TargetKind::Program => (Kind::Func, "", "-k"),
         TargetKind::Tracepoint => (Kind::Typedef, TRACEPOINT_TYPEDEF, "-t"),
     };
     if module.as_str() != VMLINUX && kernel.btf.find(kind, &format!("{prefix}{name}")).is_some() {

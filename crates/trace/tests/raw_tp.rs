@@ -18,6 +18,7 @@ fn an_untyped_tracepoint_gives_the_same_event() {
     let pattern = Pattern::new("sched_process_exec").expect("pattern");
     let request = Request {
         targets: vec![TargetSpec { kind: TargetKind::Tracepoint, pattern, scope: Scope::Kernel }],
+        programs: Vec::new(),
         mode: Mode::Exit,
         filter: Filter { followed: true, ..Filter::default() },
         force: false,

@@ -4,6 +4,7 @@
 
 mod empty;
 mod init;
+mod programs;
 mod sys;
 
 use std::ffi::CString;
@@ -26,6 +27,7 @@ Workloads:
   threads N COUNT       N threads, each of which reads 512 bytes of /dev/zero COUNT times
   bind-used             bind(2) a TCP port that is taken (EADDRINUSE); prints it
   sleep-ms N            clock_nanosleep for N milliseconds
+  bpf-programs N [PIN]  load BPF programs that call each other, pin one at PIN, and run them N times
   empty-fentry FUNC     attach a BPF program that does nothing to FUNC's entry, say so, and keep it until killed
 
 Options:
@@ -192,6 +194,11 @@ fn prepare(words: &[&str]) -> Outcome<Ready> {
         ["sleep-ms", time] => {
             let time = Duration::from_millis(number(time)?);
             Box::new(move || Ok(sys::sleep(time).map(|()| Done::default())?))
+        }
+        ["bpf-programs", count, pin @ ..] if pin.len() < 2 => {
+            let count = u32::try_from(number(count)?).map_err(|e| Trouble::Usage(format!("{count}: {e}")))?;
+            let programs = programs::Programs::load(pin.first().copied()).map_err(Trouble::Unexpected)?;
+            Box::new(move || programs.run(count).map(|()| Done::default()).map_err(Trouble::Unexpected))
         }
         ["empty-fentry", function] => {
             let attached = empty::attach(function).map_err(Trouble::Unexpected)?;

@@ -44,11 +44,17 @@ impl Json {
                 format!(",\"retval\":{{\"type\":{},\"value\":", string(&r.type_name))
             });
             let (name, method) = (string(&probe.target.name), string(probe.method.name()));
+            let program = probe.target.program.as_ref().map_or(String::new(), |function| {
+                let program = &function.program;
+                let (name, tag) = (string(&program.name), string(&program.tag));
+                format!(",\"program\":{{\"id\":{},\"name\":{name},\"tag\":{tag}}}", program.id)
+            });
             let syscall = probe.target.syscall.as_ref().map_or(String::new(), |call| {
                 format!("\"syscall\":{},\"compat\":{},", string(&call.name), call.compat)
             });
             Fixed {
-                head: format!("{{\"target\":{name},{syscall}\"method\":{method},\"time\":\"").into_bytes(),
+                head: format!("{{\"target\":{name}{program},{syscall}\"method\":{method},\"time\":\"")
+                    .into_bytes(),
                 args: args.collect(),
                 retval: retval.into_bytes(),
             }

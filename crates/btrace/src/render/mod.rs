@@ -40,6 +40,18 @@ impl Renderer {
     }
 }
 
+/// What a probe's events are called. A BPF program's function is marked as one, with the program's id where another
+/// program's function of the same name is traced beside it.
+fn title(probe: &Probe, all: &[Probe]) -> String {
+    let name = &probe.target.name;
+    let Some(function) = &probe.target.program else { return name.clone() };
+    let id = function.program.id;
+    let shared = all.iter().any(|other| {
+        other.target.name == *name && other.target.program.as_ref().is_some_and(|f| f.program.id != id)
+    });
+    if shared { format!("{name}[bpf:{id}]") } else { format!("{name}[bpf]") }
+}
+
 /// An integer in decimal.
 fn decimal(n: impl itoa::Integer, out: &mut Vec<u8>) {
     out.extend_from_slice(itoa::Buffer::new().format(n).as_bytes());

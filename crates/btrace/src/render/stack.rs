@@ -2,6 +2,7 @@
 
 use super::{decimal, fault, hexadecimal};
 use crate::logging::say;
+use std::collections::BTreeSet;
 use symbols::{Resolved, Table};
 use trace::{Frames, Stack};
 
@@ -10,12 +11,14 @@ pub struct Stacks {
     /// None where the kernel hides its symbols.
     table: Option<Table>,
     verbose: bool,
+    /// Tags of our own programs.
+    ours: BTreeSet<String>,
 }
 
 impl Stacks {
     /// Reads the kernel's symbols, which should have our own programs among them by now. Without symbols it goes on,
-    /// having said why. `verbose`: addresses, and our own frames, are shown too.
-    pub fn new(verbose: bool) -> Stacks {
+    /// having said why. `verbose`: addresses, and our own frames, are shown too; `ours`: tags of our own programs.
+    pub fn new(verbose: bool, ours: BTreeSet<String>) -> Stacks {
         let table = match Table::load() {
             Ok(table) => {
                 log::debug!("{} symbols read, {} KiB", table.len(), table.memory() >> 10);
@@ -26,7 +29,7 @@ impl Stacks {
                 None
             }
         };
-        Stacks { table, verbose }
+        Stacks { table, verbose, ours }
     }
 
     /// Appends a stack as lines.
@@ -96,7 +99,7 @@ impl Stacks {
         if self.verbose || self.table.is_none() {
             resolved.for_each(|(address, symbol)| show(address, symbol));
         } else {
-            trim(resolved, show);
+            trim(&self.ours, resolved, show);
         }
     }
 }
@@ -113,6 +116,7 @@ fn quoted(text: &str, out: &mut Vec<u8>) {
 /// A trampoline around a function under way stands between that function's frame and the frame of the place in its
 /// first bytes that was patched to call the trampoline; those two are one call, so the second is left out.
 fn trim<'a>(
+    tags: &BTreeSet<String>,
     frames: impl Iterator<Item = (u64, Option<Resolved<'a>>)>,
     mut show: impl FnMut(u64, Option<Resolved<'a>>),
 ) {
@@ -121,7 +125,7 @@ fn trim<'a>(
     let mut wrapped = false;
     for (address, symbol) in frames {
         // Some kernels hide BPF programs from kallsyms (net.core.bpf_jit_kallsyms=0): then ours has no name.
-        let ours = symbol.is_none_or(|s| is_ours(&s) || is_path(&s));
+        let ours = symbol.is_none_or(|s| is_ours(tags, &s) || is_path(&s));
         if innermost && ours {
             continue;
         }
@@ -147,12 +151,11 @@ fn is_trampoline(symbol: &Resolved<'_>) -> bool {
     symbol.module == Some("bpf") && symbol.name.starts_with("bpf_trampoline_")
 }
 
-/// A program that we made: `bpf_prog_`, its tag in 16 digits, and the name that `trace` gave it.
-fn is_ours(symbol: &Resolved<'_>) -> bool {
-    let name =
-        symbol.name.strip_prefix("bpf_prog_").and_then(|rest| rest.split_once('_')).map(|(_, name)| name);
-    symbol.module == Some("bpf")
-        && name.is_some_and(|n| ["en_", "ex_", "tp_"].iter().any(|p| n.starts_with(p)))
+/// A program that we made: `bpf_prog_`, its tag in 16 digits, and its name. By the name alone it could be somebody else's,
+/// even the one that is traced.
+fn is_ours(tags: &BTreeSet<String>, symbol: &Resolved<'_>) -> bool {
+    let tag = symbol.name.strip_prefix("bpf_prog_").and_then(|rest| rest.split('_').next());
+    symbol.module == Some("bpf") && tag.is_some_and(|tag| tags.contains(tag))
 }
 
 /// What calls a program of ours, or is called by it to take the stack.
@@ -172,21 +175,22 @@ mod tests {
         ffffffff81220000 T do_syscall_64\nffffffff81230000 T entry_SYSCALL_64_after_hwframe\n\
         ffffffff81240000 t schedule\nffffffff81250000 T _etext\nffffffffc0100000 t nf_hook [nf_tables]\n\
         ffffffffc0200000 t bpf_prog_0123456789abcdef_ex_vfs_read [bpf]\n\
-        ffffffffc0300000 t bpf_prog_0123456789abcdef_other [bpf]\n\
+        ffffffffc0300000 t bpf_prog_00112233aabbccdd_tp_other [bpf]\n\
         ffffffffc0400000 t bpf_trampoline_6442507269 [bpf]\n\
         ffffffffc0500000 t bpf_prog_fedcba9876543210_tp_sched_switch [bpf]\n";
 
     fn stacks(verbose: bool) -> Stacks {
         let mut f = tempfile::NamedTempFile::new().expect("temporary file");
         f.write_all(KALLSYMS.as_bytes()).expect("write");
-        Stacks { table: Some(Table::load_from(f.path()).expect("load")), verbose }
+        let ours = ["0123456789abcdef", "fedcba9876543210"].map(String::from).into();
+        Stacks { table: Some(Table::load_from(f.path()).expect("load")), verbose, ours }
     }
 
     fn shown(addresses: &[u64]) -> Vec<String> {
         let stacks = stacks(false);
         let table = stacks.table.as_ref().expect("table");
         let mut names = Vec::new();
-        trim(addresses.iter().map(|a| (*a, table.resolve(*a))), |address, symbol| {
+        trim(&stacks.ours, addresses.iter().map(|a| (*a, table.resolve(*a))), |address, symbol| {
             names.push(symbol.map_or(format!("{address:#x}"), |s| format!("{}+{:#x}", s.name, s.offset)));
         });
         names
@@ -253,7 +257,14 @@ mod tests {
             0xffffffff81200030,
             0xffffffffc0300004,
         ];
-        let want = ["vfs_read+0x5", "vfs_read+0x30", "bpf_prog_0123456789abcdef_other+0x4"];
+        let want = ["vfs_read+0x5", "vfs_read+0x30", "bpf_prog_00112233aabbccdd_tp_other+0x4"];
+        assert_eq!(shown(&addresses), want);
+    }
+
+    #[test]
+    fn a_traced_program_is_shown_whatever_its_name() {
+        let addresses = [0xffffffffc0200010, 0xffffffffc0400020, 0xffffffffc0300005, 0xffffffff81210060];
+        let want = ["bpf_prog_00112233aabbccdd_tp_other+0x5", "ksys_read+0x60"];
         assert_eq!(shown(&addresses), want);
     }
 

@@ -1,7 +1,7 @@
 //! `name args=((type)name=value, …) retval=(type)value cpu=N process=(tgid:comm) duration=… time=…`, after `cpu` the
 //! context if it is no task; then, if asked for, the stack: `Func stack:` and a line for each frame.
 
-use super::{Stacks, decimal, error_name, fault};
+use super::{Stacks, decimal, error_name, fault, title};
 use crate::clock::{self, Clock};
 use trace::{Context, Event, Note, Probe, Text, Value};
 
@@ -30,7 +30,8 @@ impl TextLines {
             let retval =
                 probe.layout.ret.as_ref().map_or(String::new(), |r| format!(" retval=({})", r.type_name));
             Fixed {
-                head: format!("{}{}{} args=(", arrow(probe), probe.target.name, compat(probe)).into_bytes(),
+                head: format!("{}{}{} args=(", arrow(probe), title(probe, probes), compat(probe))
+                    .into_bytes(),
                 args: args.collect(),
                 retval: retval.into_bytes(),
             }

@@ -3,7 +3,7 @@
 
 use super::calls::call_key;
 use super::kprobe::{keep_call, take_call};
-use super::session::{entry_time, is_return};
+use super::session::{apart, entry_time, is_return};
 use super::source::Source;
 use super::whose::{Who, admit, on_cpu};
 use super::{Lines, Moment, write_event};
@@ -135,16 +135,18 @@ fn exits(
     start: Reg,
     call: Operand,
 ) {
-    on_cpu(f, lines, plan);
-    let mut who = Who::default();
-    who.identify(f, plan);
-    let now = f.call(Helper::KTIME_GET_NS, &[]);
-    let moment = Moment { now, entry_time: Some(start.into()), call: Some(call), index: cookie.into() };
-    each_group(f, groups.len(), cookie, &|f, group| {
-        let Some(probe) = groups.get(group).and_then(|g| plan.probes.get(*g.first()? as usize)) else {
-            return;
-        };
-        write_event(f, lines, plan, &probe.layout, &who, source, ctx, &moment);
+    apart(f, start, |f| {
+        on_cpu(f, lines, plan);
+        let mut who = Who::default();
+        who.identify(f, plan);
+        let now = f.call(Helper::KTIME_GET_NS, &[]);
+        let moment = Moment { now, entry_time: Some(start.into()), call: Some(call), index: cookie.into() };
+        each_group(f, groups.len(), cookie, &|f, group| {
+            let Some(probe) = groups.get(group).and_then(|g| plan.probes.get(*g.first()? as usize)) else {
+                return;
+            };
+            write_event(f, lines, plan, &probe.layout, &who, source, ctx, &moment);
+        });
     });
 }
 

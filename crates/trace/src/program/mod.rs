@@ -19,7 +19,7 @@ pub use many::{Group, Many, cookie, many};
 pub use session::session;
 
 use crate::context;
-use crate::layout::{Layout, header};
+use crate::layout::{self, Layout, header};
 use crate::plan::{Plan, Probe};
 use asm::{Alu, Arg, Cmp, Func, Helper, Operand, Program, Reg, Size, Width};
 use calls::{call_key, keep_time, take_entry_time};
@@ -197,6 +197,11 @@ fn write_event(
         // CPU numbers fit the lower half (NR_CPUS); the upper, the context, is 0.
         f.store(Size::W, record, header::CPU as i32, cpu);
     }
+    if let Some(at) = layout.words {
+        lines.mark(f, "who called the program");
+        let bytes = Arg::Imm(i64::from(layout::stack::WORDS * layout::stack::FRAME));
+        f.call(Helper::PROBE_READ_KERNEL, &[Arg::Offset(record, at as i32), bytes, Arg::Reg(ctx)]);
+    }
     source.capture(f, &|f, text| lines.mark(f, text), layout, ctx, record);
     for arg in layout.args.iter().chain(&layout.ret) {
         pointees(f, lines, arg, record);
@@ -259,6 +264,7 @@ mod tests {
         let pattern = Pattern::new("vfs_read").expect("pattern");
         let mut request = Request {
             targets: vec![TargetSpec { kind: TargetKind::Function, pattern, scope: Scope::default() }],
+            programs: Vec::new(),
             mode: Mode::Exit,
             filter: Filter { tgids: vec![1, 2, 3], not_tgid: Some(4), followed: true, ..Filter::default() },
             force: false,

@@ -30,13 +30,15 @@ pub fn session(plan: &Plan, kfuncs: SessionKfuncs, index: u32, probe: &Probe, ac
             f.ret(0);
         });
         let start = entry_time(f, &lines, cookie);
-        on_cpu(f, &lines, plan);
-        let mut who = super::Who::default();
-        who.identify(f, plan);
-        let now = f.call(Helper::KTIME_GET_NS, &[]);
-        let call = probe.layout.call.map(|_| call_key(f, ctx));
-        let moment = Moment { now, entry_time: Some(start.into()), call, index: i64::from(index).into() };
-        write_event(f, &lines, plan, &probe.layout, &who, access.source(), ctx, &moment);
+        apart(f, start, |f| {
+            on_cpu(f, &lines, plan);
+            let mut who = super::Who::default();
+            who.identify(f, plan);
+            let now = f.call(Helper::KTIME_GET_NS, &[]);
+            let call = probe.layout.call.map(|_| call_key(f, ctx));
+            let moment = Moment { now, entry_time: Some(start.into()), call, index: i64::from(index).into() };
+            write_event(f, &lines, plan, &probe.layout, &who, access.source(), ctx, &moment);
+        });
     });
     program
 }
@@ -55,6 +57,13 @@ pub(super) fn is_return(
     let returns = f.call_kfunc(kfuncs.is_return.0, &[Arg::Reg(ctx)]);
     f.if_(Cmp::Eq, Width::W32, returns, 0, |f| entry(f, cookie));
     cookie
+}
+
+/// A block of its own for the exit, so that its stack slots share their bytes with the entry's: the two stacks that are
+/// taken would not fit side by side. `start` is known not to be 0.
+pub(super) fn apart(f: &mut Func<'_>, start: Reg, exit: impl FnOnce(&mut Func<'_>)) {
+    f.if_(Cmp::Ne, Width::W64, start, 0, exit);
+    f.ret(0);
 }
 
 /// What the entry left in the cookie. Nothing: the filter did not admit the call, or the program was running already.
