@@ -12,6 +12,7 @@
 
 mod btf;
 mod error;
+pub mod features;
 mod link;
 mod map;
 mod poll;

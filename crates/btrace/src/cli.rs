@@ -115,6 +115,23 @@ pub enum Subcommand {
     ///
     /// The first column names the attach methods, `-` where there is none; then the reason follows the prototype.
     List(ListArgs),
+
+    /// Tell what this kernel can and cannot do for btrace, and what would change it
+    ///
+    /// Everything is tried, nothing is changed. Exit status: 0 if anything can be traced, 2 if not.
+    Doctor(DoctorArgs),
+}
+
+/// `btrace doctor`.
+#[derive(Debug, clap::Args)]
+pub struct DoctorArgs {
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+
+    /// Say more on stderr
+    #[arg(short, long, action = clap::ArgAction::Count)]
+    pub verbose: u8,
 }
 
 /// `btrace list`.

@@ -4,6 +4,7 @@
 mod check;
 mod cli;
 mod clock;
+mod doctor;
 mod generate;
 mod list;
 mod logging;
@@ -24,14 +25,24 @@ fn main() -> ExitCode {
     let args = cli::Args::parse();
     let verbose = match &args.subcommand {
         Some(cli::Subcommand::List(list)) => list.verbose,
+        Some(cli::Subcommand::Doctor(doctor)) => doctor.verbose,
         None => args.verbose,
     };
     logging::init(verbose);
     if let Some(what) = args.generate {
         return finish(generate::run(what).map_err(Stop::Failed));
     }
-    if let Some(cli::Subcommand::List(list)) = &args.subcommand {
-        return finish(list::list(list).map_err(Stop::Refused));
+    match &args.subcommand {
+        Some(cli::Subcommand::List(list)) => return finish(list::list(list).map_err(Stop::Refused)),
+        Some(cli::Subcommand::Doctor(doctor)) => {
+            return match doctor::doctor(doctor) {
+                Ok(true) => ExitCode::SUCCESS,
+                // It has said so itself.
+                Ok(false) => ExitCode::from(REFUSED),
+                Err(error) => finish(Err(Stop::Failed(error))),
+            };
+        }
+        None => {}
     }
     finish(trace(&args))
 }

@@ -12,6 +12,7 @@
 //! has enough; what was lost on the way is in [`Session::losses`]. Nothing here prints.
 #![forbid(unsafe_code)]
 
+pub mod abilities;
 mod attach;
 mod context;
 mod danger;
