@@ -31,8 +31,8 @@ pub struct Args {
     #[arg(short = 'k', long = "kfunc", value_name = "[MODULE:]NAME|GLOB")]
     pub kfunc: Vec<String>,
 
-    /// Tracepoints to trace: names or globs, separated by commas; module:name names a module's
-    #[arg(short = 't', long = "tracepoint", value_name = "[MODULE:]NAME|GLOB")]
+    /// Tracepoints to trace: names or globs, separated by commas; with a system or a module: sched:sched_switch
+    #[arg(short = 't', long = "tracepoint", value_name = "[SYSTEM:]NAME|GLOB")]
     pub tracepoint: Vec<String>,
 
     /// Let patterns without a module match in all loaded modules too

@@ -31,6 +31,7 @@ mod program;
 mod request;
 mod session;
 mod suggest;
+mod systems;
 mod target;
 mod tracker;
 

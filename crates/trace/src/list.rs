@@ -37,8 +37,8 @@ impl Listed {
 /// One that is odd is listed with what is odd about it: a listing never ends for the sake of one.
 pub fn list(kernel: &Kernel, spec: &TargetSpec) -> Result<Vec<Listed>, Error> {
     let mut all = Vec::new();
-    for (module, btf) in target::places(kernel, spec)? {
-        for id in target::ids(&btf, spec, module.is_some()) {
+    for ((module, btf), ids) in target::found_by(kernel, spec)? {
+        for id in ids {
             let listed =
                 |prototype, obstacle| Listed { kind: spec.kind, module: module.clone(), prototype, obstacle };
             let one = target::target(&btf, spec.kind, module.as_deref(), id)
