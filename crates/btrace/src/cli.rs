@@ -71,6 +71,10 @@ pub struct Args {
     #[arg(long, value_name = "CPU")]
     pub filter_cpu: Vec<u32>,
 
+    /// Only tasks in this cgroup (version 2) or below it: its path as in /proc/PID/cgroup, or its folder (repeatable)
+    #[arg(long, value_name = "PATH")]
+    pub filter_cgroup: Vec<String>,
+
     /// Only calls that returned an error
     #[arg(long)]
     pub errors: bool,
@@ -269,6 +273,7 @@ impl Args {
             pid_namespace: None,
             comms: self.filter_comm.clone(),
             cpus: self.filter_cpu.clone(),
+            cgroups: Vec::new(),
             errors: self.errors,
             not_tgid: None,
             followed: self.command.is_some(),

@@ -10,7 +10,7 @@ use bpf::{Held, Signals};
 use std::ops::ControlFlow;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
-use trace::{Kernel, Losses, Plan, Request, Session};
+use trace::{Cgroup, Kernel, Losses, Plan, Request, Session};
 
 /// After a batch the reader rests this long, so that it is not woken for every event: the first event of a burst is
 /// on screen at once, the next ones at most this much later.
@@ -64,6 +64,8 @@ impl Running {
         request.filter.not_tgid = Some(own);
         request.filter.pid_namespace = trace::own_pid_namespace()?;
         let kernel = Kernel::running()?;
+        request.filter.cgroups =
+            args.filter_cgroup.iter().map(|path| Cgroup::find(&kernel, path)).collect::<Result<_, _>>()?;
         let plan = Plan::new(&kernel, &request)?;
         // The types are needed no longer; their memory is better used for events.
         drop(kernel);

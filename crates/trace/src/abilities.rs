@@ -1,6 +1,7 @@
 //! What the running kernel grants, each ability asked by one small function that tries it: a program of two instructions is
 //! loaded, a link made and dropped at once. Nothing runs, nothing stays, and no version number is looked at.
 
+use crate::cgroup::Ancestry;
 use crate::context::PreemptCount;
 use crate::error::Error;
 use crate::kernel::Kernel;
@@ -158,6 +159,13 @@ pub fn context(kernel: &Kernel) -> Answer {
     PreemptCount::of(&kernel.btf)
         .map(drop)
         .ok_or_else(|| missing("this kernel does not tell programs where its preempt count is"))
+}
+
+/// Telling the cgroup of a task.
+pub fn cgroups(kernel: &Kernel) -> Answer {
+    Ancestry::of(&kernel.btf)
+        .map(drop)
+        .ok_or_else(|| missing("this kernel's programs cannot tell the cgroup of a task"))
 }
 
 /// Holding a command before its first instruction, as `-c` does: a shell is started and killed before it ran.

@@ -14,6 +14,7 @@
 
 pub mod abilities;
 mod attach;
+mod cgroup;
 mod context;
 mod danger;
 mod error;
@@ -35,6 +36,7 @@ mod systems;
 mod target;
 mod tracker;
 
+pub use cgroup::Cgroup;
 pub use context::Context;
 pub use error::Error;
 pub use event::{Event, Frames, Note, Stack, Text, Value};

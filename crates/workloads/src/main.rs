@@ -26,6 +26,7 @@ Workloads:
   threads N COUNT       N threads, each of which reads 512 bytes of /dev/zero COUNT times
   bind-used             bind(2) a TCP port that is taken (EADDRINUSE); prints it
   sleep-ms N            clock_nanosleep for N milliseconds
+  cgroup-namespace CMD  sh -c CMD in a cgroup namespace of its own; fails as CMD does
   empty-fentry FUNC     attach a BPF program that does nothing to FUNC's entry, say so, and keep it until killed
 
 Options:
@@ -192,6 +193,15 @@ fn prepare(words: &[&str]) -> Outcome<Ready> {
         ["sleep-ms", time] => {
             let time = Duration::from_millis(number(time)?);
             Box::new(move || Ok(sys::sleep(time).map(|()| Done::default())?))
+        }
+        ["cgroup-namespace", command] => {
+            let command = command.to_string();
+            sys::new_cgroup_namespace()?;
+            Box::new(move || {
+                let status = std::process::Command::new("/bin/sh").args(["-c", &command]).status()?;
+                let failed = || Trouble::Unexpected(status.to_string());
+                status.success().then(Done::default).ok_or_else(failed)
+            })
         }
         ["empty-fentry", function] => {
             let attached = empty::attach(function).map_err(Trouble::Unexpected)?;

@@ -295,7 +295,6 @@ const HELPERS: &[(&str, &str, &str)] = &[
     ("BPF_FUNC_probe_read_user_str", "texts in user memory", "5.5"),
     ("BPF_FUNC_get_stack", "--output-stack", "4.18"),
     ("BPF_FUNC_get_ns_current_pid_tgid", "--filter-pid in a container", "5.7"),
-    ("BPF_FUNC_get_current_ancestor_cgroup_id", "--filter-cgroup", "5.7"),
     ("BPF_FUNC_get_current_task_btf", "pid and comm by plain loads", "5.11"),
     ("BPF_FUNC_get_attach_cookie", "many functions by one program", "5.15"),
     ("BPF_FUNC_get_func_arg", "any argument by number", "5.17"),
@@ -322,9 +321,11 @@ fn programs(findings: &mut Findings, kernel: &Kernel, may: &Result<(), String>) 
     tried(findings, "test run", "asking for our own process id in a container", &abilities::test_run());
     if may.is_ok() {
         tried(findings, "preempt count", "context= of an event", &abilities::context(kernel));
+        tried(findings, "cgroups", "--filter-cgroup", &abilities::cgroups(kernel));
     } else {
         let want = may.as_ref().err().map(String::as_str);
         findings.add("preempt count", State::Unknown, "context= of an event: not permitted to try", want);
+        findings.add("cgroups", State::Unknown, "--filter-cgroup: not permitted to try", want);
     }
     for (names, has) in [
         (HELPERS, abilities::helper as fn(&Kernel, &str) -> bool),
@@ -528,8 +529,8 @@ fn verdict(
         false => Err("stacks are taken, but kallsyms hides the addresses that give them names".into()),
     });
     let cgroup = anything.and_then(|()| {
-        if !abilities::helper(kernel, "BPF_FUNC_get_current_ancestor_cgroup_id") {
-            Err("this kernel's programs cannot ask for the cgroup".into())
+        if let Err(refusal) = abilities::cgroups(kernel) {
+            Err(refusal.to_string())
         } else if !files.cgroup2 {
             Err("cgroup2 is not mounted".into())
         } else {

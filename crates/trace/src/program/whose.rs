@@ -2,10 +2,12 @@
 
 use super::values::copied_slot;
 use super::{ArgAccess, Lines, maps};
+use crate::cgroup::{Ancestry, Cgroup};
 use crate::filter::{Comm, Filter};
 use crate::layout::{Argument, header};
 use crate::plan::Plan;
 use asm::{Alu, Arg, Cmp, Func, Helper, Reg, Size, Width};
+use std::collections::BTreeMap;
 
 /// The current task, as far as the filter had to look at it already.
 pub(super) struct Who {
@@ -44,7 +46,8 @@ impl Who {
 ///
 /// With `recorded` the task is looked up even if no test needs it.
 pub(super) fn whose(f: &mut Func<'_>, lines: &mut Lines, plan: &Plan, recorded: bool) -> Who {
-    let Filter { tgids, tids, pid_namespace, comms, cpus, errors: _, not_tgid, followed } = &plan.filter;
+    let Filter { tgids, tids, pid_namespace, comms, cpus, cgroups, errors: _, not_tgid, followed } =
+        &plan.filter;
     let (mut tgids, mut tids) = (tgids.as_slice(), tids.as_slice());
     let mut who = Who { task: None, pid_tgid: None, tgid: None };
     if *followed {
@@ -60,6 +63,10 @@ pub(super) fn whose(f: &mut Func<'_>, lines: &mut Lines, plan: &Plan, recorded: 
         lines.mark(f, "filter: CPU");
         let cpu = f.call(Helper::GET_SMP_PROCESSOR_ID, &[]);
         one_of(f, cpu, cpus);
+    }
+    if !cgroups.is_empty() {
+        lines.mark(f, "filter: cgroup");
+        one_of_cgroups(f, cgroups);
     }
     if !comms.is_empty() {
         lines.mark(f, "filter: name of the thread");
@@ -126,6 +133,26 @@ fn one_of(f: &mut Func<'_>, value: Reg, wanted: &[u32]) {
             f.if_(Cmp::Eq, Width::W64, found, 0, |f| f.ret(0));
         }
     }
+}
+
+/// Returns from the program unless the task is in one of these cgroups, or below.
+fn one_of_cgroups(f: &mut Func<'_>, wanted: &[Cgroup]) {
+    if let [one] = wanted {
+        let id = one.ancestry.id(f, one.level);
+        let right = f.imm(one.id as i64);
+        return f.if_(Cmp::Ne, Width::W64, id, right, |f| f.ret(0));
+    }
+    let found = f.var();
+    f.assign(found, 0);
+    let levels: BTreeMap<u32, Ancestry> = wanted.iter().map(|c| (c.level, c.ancestry)).collect();
+    for (level, ancestry) in levels {
+        let id = ancestry.id(f, level);
+        for one in wanted.iter().filter(|c| c.level == level) {
+            let right = f.imm(one.id as i64);
+            f.if_(Cmp::Eq, Width::W64, id, right, |f| f.assign(found, 1));
+        }
+    }
+    f.if_(Cmp::Eq, Width::W64, found, 0, |f| f.ret(0));
 }
 
 /// Returns from the program unless the thread's whole name is one of these.

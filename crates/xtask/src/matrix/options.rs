@@ -3,7 +3,7 @@
 use super::Check;
 use anyhow::{Context, ensure};
 
-pub(super) const CHECKS: &[Check] = &[DOCTOR, SYSTEMS, NO_TRACEFS];
+pub(super) const CHECKS: &[Check] = &[DOCTOR, SYSTEMS, NO_TRACEFS, CGROUPS, CGROUP_NAMESPACE, NO_CGROUP];
 
 const SYSTEMS: Check = Check {
     name: "tracepoints by system:name, globs, and the right system for a wrong one",
@@ -50,6 +50,81 @@ const NO_TRACEFS: Check = Check {
         ensure!(lines[1].parse::<u32>().is_ok_and(|n| n > 10), "{lines:?}");
         ensure!(ran.stderr.contains("whether its system is irq could not be checked"), "{}", ran.stderr);
         ensure!(ran.stderr.contains("taken by the names that begin like the system"), "{}", ran.stderr);
+        Ok(())
+    },
+};
+
+const CGROUPS: Check = Check {
+    name: "only a cgroup and what is below it, by either of its paths, several, at entry and exit",
+    command: r#"
+        in_cgroup() { mkdir -p /sys/fs/cgroup/$1; c=$1; shift; sh -c 'echo $$ >/sys/fs/cgroup/'$c'/cgroup.procs; exec "$@"' sh "$@"; }
+        reads() { grep -o -E 'count=1[1-4],' /tmp/o | sort | uniq -c | while read n what; do echo -n "$n $what"; done; }
+        mkdir -p /sys/fs/cgroup/a/b/c /sys/fs/cgroup/d /sys/fs/cgroup/ab
+        work() {
+            in_cgroup a workloads read-zero 3 11; in_cgroup a/b/c workloads read-zero 4 12
+            in_cgroup d workloads read-zero 5 13; in_cgroup ab workloads read-zero 6 14; workloads read-zero 7 14
+        }
+        for f in '--filter-cgroup /a' '--filter-cgroup /sys/fs/cgroup/a/b' '--filter-cgroup 0::/a/b/c/ --filter-cgroup /d' \
+            '--mode entry --filter-cgroup /d --filter-cgroup /ab' '--filter-cgroup /'; do
+            traced -k vfs_read -o /tmp/o $f; work; kill -INT $b; wait $b; echo "$? $(reads)"
+        done"#,
+    judge: |ran| {
+        let lines: Vec<&str> = ran.stdout.lines().collect();
+        let want = [
+            "0 3 count=11,4 count=12,",
+            "0 4 count=12,",
+            "0 4 count=12,5 count=13,",
+            "0 5 count=13,6 count=14,",
+            "0 3 count=11,4 count=12,5 count=13,13 count=14,",
+        ];
+        ensure!(lines == want, "{lines:?}");
+        Ok(())
+    },
+};
+
+const CGROUP_NAMESPACE: Check = Check {
+    name: "cgroups from within a cgroup namespace: its own paths, and folders",
+    command: r#"
+        cat >/tmp/inside.sh <<'EOF'
+            cat /proc/self/cgroup
+            mkdir -p /tmp/cg; mount -t cgroup2 none /tmp/cg; mkdir -p /tmp/cg/under
+            for f in /under /tmp/cg/under /sys/fs/cgroup/out/in/under; do
+                btrace -k vfs_read --filter-cgroup $f -o /tmp/o -c 'workloads read-zero 2 12
+                    sh -c "echo \$\$ >/tmp/cg/under/cgroup.procs; exec workloads read-zero 3 11"'
+                echo "$? $(grep -c count=11, /tmp/o) $(grep -c count=12, /tmp/o)"
+            done
+            umount /tmp/cg
+EOF
+        mkdir -p /sys/fs/cgroup/out/in
+        sh -c 'echo $$ >/sys/fs/cgroup/out/in/cgroup.procs; exec workloads cgroup-namespace "sh /tmp/inside.sh"'"#,
+    judge: |ran| {
+        let lines: Vec<&str> = ran.stdout.lines().collect();
+        ensure!(ran.status == 0, "{}", ran.status);
+        ensure!(lines.contains(&"0::/"), "no namespace: {lines:?}");
+        let counts: Vec<&&str> =
+            lines.iter().filter(|l| l.starts_with("0 ") || l.starts_with("2 ")).collect();
+        ensure!(counts == [&"0 3 0", &"0 3 0", &"0 3 0"], "{lines:?}");
+        Ok(())
+    },
+};
+
+const NO_CGROUP: Check = Check {
+    name: "a cgroup that is not there, and no cgroup2: one clear line",
+    command: r"
+        for c in /not/there relative /sys/fs/cgroup/cgroup.procs; do btrace -k vfs_read --filter-cgroup $c; echo $?; done
+        umount /sys/fs/cgroup && { btrace -k vfs_read --filter-cgroup /; echo $?; mount -t cgroup2 none /sys/fs/cgroup; }",
+    judge: |ran| {
+        ensure!(ran.stdout == "2\n2\n2\n2\n", "{:?}", ran.stdout);
+        ensure!(ran.stderr.lines().count() == 4, "{}", ran.stderr);
+        let said: Vec<&str> = ran.stderr.lines().collect();
+        for part in [
+            "cgroup /not/there: there is no such cgroup (/sys/fs/cgroup/not/there)",
+            "cgroup relative: a cgroup's path begins with /",
+            "is not a cgroup, but a file of one",
+            "no cgroup2 file system is mounted",
+        ] {
+            ensure!(said.iter().any(|l| l.starts_with("btrace: ") && l.contains(part)), "{part}: {said:?}");
+        }
         Ok(())
     },
 };
