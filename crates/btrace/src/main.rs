@@ -10,6 +10,7 @@ mod list;
 mod logging;
 mod namesakes;
 mod output;
+mod progress;
 mod render;
 mod run;
 

@@ -5,6 +5,7 @@ use crate::clock::Clock;
 use crate::logging::say;
 use crate::namesakes::Namesakes;
 use crate::output::{Flow, Output};
+use crate::progress::Shown;
 use crate::render::{Renderer, Stacks};
 use bpf::{Held, Signals};
 use std::ops::ControlFlow;
@@ -74,8 +75,14 @@ impl Running {
         let mut session = Session::start(&plan, own)?;
         // Started after the tracker is attached, so that its fork is seen; held, so that nothing of it is missed.
         let command = args.command.as_deref().map(Held::spawn).transpose()?;
-        let mut stop = || matches!(signals.next(), Ok(Some(_)));
-        if !session.attach(&plan, &mut stop)? {
+        let mut shown = Shown::new(plan.probes.last().map(|probe| probe.method));
+        let mut tell = |progress| {
+            shown.tell(progress);
+            matches!(signals.next(), Ok(Some(_)))
+        };
+        let attached = session.attach(&plan, &mut tell);
+        shown.clear();
+        if !attached? {
             say(format_args!("btrace: ended before everything was attached; nothing was traced"));
             return Ok(None);
         }
@@ -112,7 +119,12 @@ impl Running {
     /// Prints events until something ends the trace, then what was still in the buffer, then the summary.
     pub fn follow(mut self) -> anyhow::Result<()> {
         let mut end = self.until_end()?;
-        self.session.detach();
+        let mut shown = Shown::new(None);
+        self.session.detach(&mut |progress| {
+            shown.tell(progress);
+            false
+        });
+        shown.clear();
         if matches!(end, End::Command | End::Signal) {
             end = self.rest()?.unwrap_or(end);
         }

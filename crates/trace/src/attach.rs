@@ -19,6 +19,20 @@ const AT_ONCE: usize = 32;
 /// How long the caller waits between two looks at whether to stop.
 const LOOK: Duration = Duration::from_millis(5);
 
+/// How far attaching or detaching has come; counted in targets when attaching, in links when detaching.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Detaching, not attaching.
+    pub detaching: bool,
+    /// Done so far.
+    pub done: usize,
+    /// To be done in all.
+    pub of: usize,
+}
+
+/// Told of progress every few milliseconds; when attaching, an answer of `true` stops it.
+pub type Tell<'a> = dyn FnMut(Progress) -> bool + 'a;
+
 /// Descriptors of the session's maps.
 #[derive(Clone, Copy, Debug)]
 pub struct MapFds {
@@ -62,10 +76,10 @@ pub struct Attacher<'a> {
 }
 
 impl Attacher<'_> {
-    /// Attaches every probe; says what became of each, in order, and whether `stop` stopped it.
+    /// Attaches every probe; says what became of each, in order, and whether `tell` stopped it.
     ///
     /// An error that is not about one target ends it early.
-    pub fn all(&self, stop: &mut dyn FnMut() -> bool) -> (Vec<Outcome>, bool) {
+    pub fn all(&self, tell: &mut Tell<'_>) -> (Vec<Outcome>, bool) {
         let probes = &self.plan.probes;
         // The entry of a pair is attached with its exit.
         let work: Vec<usize> =
@@ -77,6 +91,7 @@ impl Attacher<'_> {
             }
         };
         let next = AtomicUsize::new(0);
+        let done = AtomicUsize::new(0);
         let ended = AtomicBool::new(false);
         let worker = || {
             while !ended.load(Ordering::Relaxed) {
@@ -87,6 +102,7 @@ impl Attacher<'_> {
                     ended.store(true, Ordering::Relaxed);
                 }
                 set(*index, result);
+                done.fetch_add(1, Ordering::Relaxed);
             }
         };
         let mut stopped = false;
@@ -97,7 +113,9 @@ impl Attacher<'_> {
             let threads = if work.len() == 1 { 0 } else { AT_ONCE.min(work.len()) };
             let workers: Vec<_> = (0..threads).map(|_| scope.spawn(worker)).collect();
             while workers.iter().any(|w| !w.is_finished()) {
-                if !stopped && stop() {
+                let progress =
+                    Progress { detaching: false, done: done.load(Ordering::Relaxed), of: work.len() };
+                if !stopped && tell(progress) {
                     stopped = true;
                     ended.store(true, Ordering::Relaxed);
                 }
@@ -242,20 +260,34 @@ impl Attacher<'_> {
     }
 }
 
-/// Detaches, several at a time.
-pub fn release(attached: Vec<(Program, Link)>) {
+/// Detaches, several at a time; `tell` cannot stop it.
+pub fn release(attached: Vec<(Program, Link)>, tell: &mut Tell<'_>) {
     if attached.len() <= 2 {
         return;
     }
-    let share = attached.len().div_ceil(AT_ONCE);
+    let of = attached.len();
+    let share = of.div_ceil(AT_ONCE);
+    let done = AtomicUsize::new(0);
+    let detach = |part: Vec<(Program, Link)>| {
+        for one in part {
+            drop(one);
+            done.fetch_add(1, Ordering::Relaxed);
+        }
+    };
     let mut attached = attached.into_iter();
     std::thread::scope(|scope| {
+        let mut workers = Vec::new();
         loop {
             let part: Vec<_> = attached.by_ref().take(share).collect();
             if part.is_empty() {
                 break;
             }
-            scope.spawn(move || drop(part));
+            let detach = &detach;
+            workers.push(scope.spawn(move || detach(part)));
+        }
+        while workers.iter().any(|w| !w.is_finished()) {
+            tell(Progress { detaching: true, done: done.load(Ordering::Relaxed), of });
+            std::thread::sleep(LOOK);
         }
     });
 }

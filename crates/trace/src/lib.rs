@@ -36,6 +36,7 @@ mod systems;
 mod target;
 mod tracker;
 
+pub use attach::{Progress, Tell};
 pub use cgroup::Cgroup;
 pub use context::Context;
 pub use error::Error;
