@@ -27,7 +27,7 @@ pub use error::{Error, Result};
 pub use link::{Link, attach_trampoline, open_raw_tracepoint};
 pub use map::{Map, MapType};
 pub use poll::{wait_readable, wait_writable};
-pub use process::{Held, lower_thread_priority, pid_namespace_is_initial, raise_limits};
+pub use process::{Held, Watched, lower_thread_priority, pid_namespace_is_initial, raise_limits};
 pub use prog::{AttachType, Load, ProgInfo, ProgType, Program, TestRun, TestRunOutput};
 pub use ringbuf::{Drained, RingBuf};
 pub use signals::{Signal, Signals};

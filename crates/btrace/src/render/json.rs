@@ -43,9 +43,11 @@ impl Json {
             let retval = probe.layout.ret.as_ref().map_or(String::new(), |r| {
                 format!(",\"retval\":{{\"type\":{},\"value\":", string(&r.type_name))
             });
-            let (name, method) = (string(&probe.target.name), string(probe.method.name()));
+            let (name, method) = (string(&probe.target.label()), string(probe.method.name()));
+            let module = probe.target.module.as_deref().map_or("null".to_string(), string);
             Fixed {
-                head: format!("{{\"target\":{name},\"method\":{method},\"time\":\"").into_bytes(),
+                head: format!("{{\"target\":{name},\"module\":{module},\"method\":{method},\"time\":\"")
+                    .into_bytes(),
                 args: args.collect(),
                 retval: retval.into_bytes(),
             }

@@ -30,7 +30,7 @@ impl TextLines {
             let retval =
                 probe.layout.ret.as_ref().map_or(String::new(), |r| format!(" retval=({})", r.type_name));
             Fixed {
-                head: format!("{}{} args=(", arrow(probe), probe.target.name).into_bytes(),
+                head: format!("{}{} args=(", arrow(probe), probe.target.label()).into_bytes(),
                 args: args.collect(),
                 retval: retval.into_bytes(),
             }

@@ -3,7 +3,8 @@
 use super::Check;
 use anyhow::{Context, ensure};
 
-pub(super) const CHECKS: &[Check] = &[DOCTOR, SYSTEMS, NO_TRACEFS, CGROUPS, CGROUP_NAMESPACE, NO_CGROUP];
+pub(super) const CHECKS: &[Check] =
+    &[DOCTOR, SYSTEMS, NO_TRACEFS, CGROUPS, CGROUP_NAMESPACE, NO_CGROUP, MODULES_IN_JSON, PROCESS_ENDS];
 
 const SYSTEMS: Check = Check {
     name: "tracepoints by system:name, globs, and the right system for a wrong one",
@@ -125,6 +126,46 @@ const NO_CGROUP: Check = Check {
         ] {
             ensure!(said.iter().any(|l| l.starts_with("btrace: ") && l.contains(part)), "{part}: {said:?}");
         }
+        Ok(())
+    },
+};
+
+const MODULES_IN_JSON: Check = Check {
+    name: "JSON names the module of what is in one, and says of the rest that it is in none; a module's by its name",
+    command: r"
+        dd if=/dev/zero of=/tmp/img bs=4096 count=10 2>/dev/null
+        btrace -k loop:lo_ioctl,vfs_read --json -c 'losetup /dev/loop0 /tmp/img'; s=$?
+        losetup -d /dev/loop0 2>/dev/null; exit $s",
+    judge: |ran| {
+        if ran.status == 2 {
+            return super::refused(ran, super::NO_MODULE_TYPES);
+        }
+        super::no_loss(ran)?;
+        let events = super::json(ran)?;
+        let of = |target: &str| events.iter().find(|e| e["target"] == target).cloned();
+        let module = of("loop:lo_ioctl").context("loop:lo_ioctl")?;
+        ensure!(module["module"] == "loop", "{module}");
+        ensure!(events.iter().filter(|e| e["target"] != "loop:lo_ioctl").all(|e| e["module"].is_null()));
+        Ok(())
+    },
+};
+
+const PROCESS_ENDS: Check = Check {
+    name: "a trace of processes ends by itself when the last of them has ended, nothing of them missing",
+    command: r"
+        waiting read-zero 4000 11; first=$w
+        waiting read-zero 500 12; second=$w
+        traced -k vfs_read --filter-pid $first --filter-pid $second -o /tmp/o
+        kill -USR1 $first; wait $first; sleep 0.3; kill -0 $b && echo 'goes on'
+        kill -USR1 $second; wait $second
+        for i in $(seq 100); do kill -0 $b 2>/dev/null || break; sleep 0.1; done
+        kill -9 $b 2>/dev/null && echo 'had to be killed'
+        wait $b; echo $?; cat /tmp/said >&2
+        grep -c count=11, /tmp/o; grep -c count=12, /tmp/o; grep -c 'has ended$' /tmp/said",
+    judge: |ran| {
+        ensure!(ran.stdout == "goes on\n0\n4000\n500\n2\n", "{:?}", ran.stdout);
+        let (_, lost) = super::summary(ran)?;
+        ensure!(lost == 0, "{lost} lost");
         Ok(())
     },
 };
