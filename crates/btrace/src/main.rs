@@ -2,18 +2,15 @@
 #![forbid(unsafe_code)]
 
 mod check;
-mod cli;
-mod clock;
 mod doctor;
 mod generate;
 mod list;
-mod logging;
 mod namesakes;
 mod output;
 mod progress;
-mod render;
 mod run;
 
+use btrace::{cli, clock, logging, render};
 use clap::Parser;
 use std::process::ExitCode;
 
