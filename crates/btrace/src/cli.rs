@@ -37,8 +37,8 @@ pub struct Args {
     #[arg(short = 'p', long = "prog", value_name = "PROGRAM[:FUNCTION]")]
     pub prog: Vec<String>,
 
-    /// Tracepoints to trace: names or globs, separated by commas; module:name names a module's
-    #[arg(short = 't', long = "tracepoint", value_name = "[MODULE:]NAME|GLOB")]
+    /// Tracepoints to trace: names or globs, separated by commas; with a system or a module: sched:sched_switch
+    #[arg(short = 't', long = "tracepoint", value_name = "[SYSTEM:]NAME|GLOB")]
     pub tracepoint: Vec<String>,
 
     /// Let patterns without a module match in all loaded modules too
@@ -76,6 +76,10 @@ pub struct Args {
     /// Only events on this CPU (repeatable)
     #[arg(long, value_name = "CPU")]
     pub filter_cpu: Vec<u32>,
+
+    /// Only tasks in this cgroup (version 2) or below it: its path as in /proc/PID/cgroup, or its folder (repeatable)
+    #[arg(long, value_name = "PATH")]
+    pub filter_cgroup: Vec<String>,
 
     /// Only calls that returned an error
     #[arg(long)]
@@ -121,6 +125,23 @@ pub enum Subcommand {
     ///
     /// The first column names the attach methods, `-` where there is none; then the reason follows the prototype.
     List(ListArgs),
+
+    /// Tell what this kernel can and cannot do for btrace, and what would change it
+    ///
+    /// Everything is tried, nothing is changed. Exit status: 0 if anything can be traced, 2 if not.
+    Doctor(DoctorArgs),
+}
+
+/// `btrace doctor`.
+#[derive(Debug, clap::Args)]
+pub struct DoctorArgs {
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+
+    /// Say more on stderr
+    #[arg(short, long, action = clap::ArgAction::Count)]
+    pub verbose: u8,
 }
 
 /// `btrace list`.
@@ -278,6 +299,7 @@ impl Args {
             pid_namespace: None,
             comms: self.filter_comm.clone(),
             cpus: self.filter_cpu.clone(),
+            cgroups: Vec::new(),
             errors: self.errors,
             not_tgid: None,
             followed: self.command.is_some(),

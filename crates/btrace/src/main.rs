@@ -2,16 +2,15 @@
 #![forbid(unsafe_code)]
 
 mod check;
-mod cli;
-mod clock;
+mod doctor;
 mod generate;
 mod list;
-mod logging;
 mod namesakes;
 mod output;
-mod render;
+mod progress;
 mod run;
 
+use btrace::{cli, clock, logging, render};
 use clap::Parser;
 use std::process::ExitCode;
 
@@ -24,14 +23,24 @@ fn main() -> ExitCode {
     let args = cli::Args::parse();
     let verbose = match &args.subcommand {
         Some(cli::Subcommand::List(list)) => list.verbose,
+        Some(cli::Subcommand::Doctor(doctor)) => doctor.verbose,
         None => args.verbose,
     };
     logging::init(verbose);
     if let Some(what) = args.generate {
         return finish(generate::run(what).map_err(Stop::Failed));
     }
-    if let Some(cli::Subcommand::List(list)) = &args.subcommand {
-        return finish(list::list(list).map_err(Stop::Refused));
+    match &args.subcommand {
+        Some(cli::Subcommand::List(list)) => return finish(list::list(list).map_err(Stop::Refused)),
+        Some(cli::Subcommand::Doctor(doctor)) => {
+            return match doctor::doctor(doctor) {
+                Ok(true) => ExitCode::SUCCESS,
+                // It has said so itself.
+                Ok(false) => ExitCode::from(REFUSED),
+                Err(error) => finish(Err(Stop::Failed(error))),
+            };
+        }
+        None => {}
     }
     finish(trace(&args))
 }
