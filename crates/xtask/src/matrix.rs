@@ -353,7 +353,7 @@ const CHECKS: &[Check] = &[
     Check {
         name: "an error filter that cannot apply is an error",
         command: "btrace -k vfs_read --mode entry --errors",
-        judge: |ran| refused(ran, "not a function's return"),
+        judge: |ran| refused(ran, "--errors needs --mode exit"),
     },
     Check {
         name: "functions that the tracer itself needs are refused, and their neighbours traced",

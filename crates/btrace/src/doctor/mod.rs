@@ -2,7 +2,7 @@
 //! longer than a moment, or changed.
 
 mod facts;
-mod system;
+pub mod system;
 
 use crate::cli::DoctorArgs;
 use crate::list::print;
