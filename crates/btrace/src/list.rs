@@ -153,7 +153,7 @@ fn bytes(n: u32) -> String {
 }
 
 /// Writes all of it; a reader that has seen enough (`| head`) is no error.
-fn print(out: &[u8]) -> anyhow::Result<()> {
+pub fn print(out: &[u8]) -> anyhow::Result<()> {
     let mut stdout = std::io::stdout().lock();
     match stdout.write_all(out).and_then(|()| stdout.flush()) {
         Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),

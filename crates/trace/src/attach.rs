@@ -27,6 +27,20 @@ const SIXTH_WORD: [u64; 3] = [0x79 | 0x12 << 8 | (UNCONFIRMED_SLOTS as u64 * 8) 
 /// How long the caller waits between two looks at whether to stop.
 const LOOK: Duration = Duration::from_millis(5);
 
+/// How far attaching or detaching has come; counted in targets when attaching, in links when detaching.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Detaching, not attaching.
+    pub detaching: bool,
+    /// Done so far.
+    pub done: usize,
+    /// To be done in all.
+    pub of: usize,
+}
+
+/// Told of progress every few milliseconds; when attaching, an answer of `true` stops it.
+pub type Tell<'a> = dyn FnMut(Progress) -> bool + 'a;
+
 /// The maps of a session but the ring, which its reader owns.
 #[derive(Debug)]
 pub struct Maps {
@@ -103,18 +117,19 @@ pub struct Attacher<'a> {
 }
 
 impl Attacher<'_> {
-    /// Attaches every probe; says what became of each, in order, and whether `stop` stopped it.
+    /// Attaches every probe; says what became of each, in order, and whether `tell` stopped it.
     ///
     /// An error that is not about one target ends it early.
-    pub fn all(&self, stop: &mut dyn FnMut() -> bool) -> (Vec<Outcome>, bool) {
+    pub fn all(&self, tell: &mut Tell<'_>) -> (Vec<Outcome>, bool) {
         let probes = &self.plan.probes;
         // The entry of a pair is attached with its exit.
         let work: Vec<usize> =
             (0..probes.len()).filter(|i| probes.get(*i).is_some_and(|p| !p.is_paired_entry())).collect();
-        let many = self.many(&work, stop);
-        let done =
+        let of = work.len();
+        let many = self.many(&work, &mut || tell(Progress { detaching: false, done: 0, of }));
+        let settled =
             |i: &usize| many.served.contains_key(i) || many.refused.contains(i) || many.absent.contains(i);
-        let work: Vec<usize> = work.into_iter().filter(|i| !done(i)).collect();
+        let work: Vec<usize> = work.into_iter().filter(|i| !settled(i)).collect();
         let outcomes: Vec<Mutex<Outcome>> = probes.iter().map(|_| Mutex::new(None)).collect();
         let set = |index: usize, result| {
             if let Some(Ok(mut outcome)) = outcomes.get(index).map(Mutex::lock) {
@@ -122,6 +137,7 @@ impl Attacher<'_> {
             }
         };
         let next = AtomicUsize::new(0);
+        let done = AtomicUsize::new(0);
         let ended = AtomicBool::new(false);
         let worker = || {
             while !ended.load(Ordering::Relaxed) {
@@ -132,6 +148,7 @@ impl Attacher<'_> {
                     ended.store(true, Ordering::Relaxed);
                 }
                 set(*index, result);
+                done.fetch_add(1, Ordering::Relaxed);
             }
         };
         let mut stopped = many.stopped;
@@ -143,7 +160,9 @@ impl Attacher<'_> {
             let threads = if work.len() == 1 { 0 } else { AT_ONCE.min(work.len()) };
             let workers: Vec<_> = (0..threads).map(|_| scope.spawn(worker)).collect();
             while workers.iter().any(|w| !w.is_finished()) {
-                if !stopped && stop() {
+                let progress =
+                    Progress { detaching: false, done: of - work.len() + done.load(Ordering::Relaxed), of };
+                if !stopped && tell(progress) {
                     stopped = true;
                     ended.store(true, Ordering::Relaxed);
                 }
@@ -475,20 +494,34 @@ impl Attacher<'_> {
     }
 }
 
-/// Detaches, several at a time.
-pub fn release(attached: Vec<Piece>) {
+/// Detaches, several at a time; `tell` cannot stop it.
+pub fn release(attached: Vec<Piece>, tell: &mut Tell<'_>) {
     if attached.len() <= 2 {
         return;
     }
-    let share = attached.len().div_ceil(AT_ONCE);
+    let of = attached.len();
+    let share = of.div_ceil(AT_ONCE);
+    let done = AtomicUsize::new(0);
+    let detach = |part: Vec<Piece>| {
+        for one in part {
+            drop(one);
+            done.fetch_add(1, Ordering::Relaxed);
+        }
+    };
     let mut attached = attached.into_iter();
     std::thread::scope(|scope| {
+        let mut workers = Vec::new();
         loop {
             let part: Vec<_> = attached.by_ref().take(share).collect();
             if part.is_empty() {
                 break;
             }
-            scope.spawn(move || drop(part));
+            let detach = &detach;
+            workers.push(scope.spawn(move || detach(part)));
+        }
+        while workers.iter().any(|w| !w.is_finished()) {
+            tell(Progress { detaching: true, done: done.load(Ordering::Relaxed), of });
+            std::thread::sleep(LOOK);
         }
     });
 }

@@ -12,9 +12,11 @@
 //! has enough; what was lost on the way is in [`Session::losses`]. Nothing here prints.
 #![forbid(unsafe_code)]
 
+pub mod abilities;
 mod arch;
 mod attach;
 mod attach_many;
+mod cgroup;
 mod context;
 mod danger;
 mod elsewhere;
@@ -37,9 +39,12 @@ mod session;
 mod sites;
 mod suggest;
 mod syscalls;
+mod systems;
 mod target;
 mod tracker;
 
+pub use attach::{Progress, Tell};
+pub use cgroup::Cgroup;
 pub use context::Context;
 pub use elsewhere::{Elsewhere, Function, elsewhere};
 pub use error::Error;

@@ -45,11 +45,9 @@ impl Listed {
 /// One that is odd is listed with what is odd about it: a listing never ends for the sake of one.
 pub fn list(kernel: &Kernel, spec: &TargetSpec) -> Result<Vec<Listed>, Error> {
     let mut all = Vec::new();
-    for (module, btf) in target::places(kernel, spec)? {
-        let mut found: Vec<_> = target::ids(&btf, spec, module.is_some())
-            .into_iter()
-            .map(|id| (id, target::target(&btf, spec.kind, module.as_deref(), id)))
-            .collect();
+    for ((module, btf), ids) in target::found_by(kernel, spec)? {
+        let mut found: Vec<_> =
+            ids.into_iter().map(|id| (id, target::target(&btf, spec.kind, module.as_deref(), id))).collect();
         syscalls::unwrap(kernel, found.iter_mut().filter_map(|(_, target)| target.as_mut().ok()))?;
         for (id, target) in found {
             let listed = |prototype, obstacle, syscall| Listed {

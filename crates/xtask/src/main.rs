@@ -8,6 +8,7 @@ mod cpio;
 mod demo;
 mod dist;
 mod frames;
+mod fuzz;
 mod guest;
 mod initramfs;
 mod kernels;
@@ -38,6 +39,7 @@ enum Chore {
     Vm(vm_command::Arguments),
     Bench(bench::Arguments),
     Dist(dist::Arguments),
+    Fuzz(fuzz::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -47,6 +49,7 @@ fn main() -> ExitCode {
         Chore::Vm(arguments) => vm_command::run(arguments),
         Chore::Bench(arguments) => bench::run(&arguments),
         Chore::Dist(arguments) => dist::run(&arguments),
+        Chore::Fuzz(arguments) => fuzz::run(&arguments),
     };
     match result {
         Ok(status) => ExitCode::from(status),

@@ -353,7 +353,7 @@ const CHECKS: &[Check] = &[
     Check {
         name: "an error filter that cannot apply is an error",
         command: "btrace -k vfs_read --mode entry --errors",
-        judge: |ran| refused(ran, "not a function's return"),
+        judge: |ran| refused(ran, "--errors needs --mode exit"),
     },
     Check {
         name: "functions that the tracer itself needs are refused, and their neighbours traced",
@@ -493,7 +493,7 @@ EOF
             }
             no_loss(ran)?;
             let configured: Vec<&str> =
-                ran.stdout.lines().filter(|l| l.starts_with("loop_configure ")).collect();
+                ran.stdout.lines().filter(|l| l.starts_with("loop:loop_configure ")).collect();
             ensure!(configured.len() == 1, "{} calls of loop_configure", configured.len());
             for part in [
                 "args=((struct loop_device *)lo=0xffff",
@@ -502,7 +502,7 @@ EOF
             ] {
                 ensure!(configured[0].contains(part), "{part} in {}", configured[0]);
             }
-            ensure!(ran.stdout.lines().any(|l| l.starts_with("lo_ioctl ")), "lo_ioctl");
+            ensure!(ran.stdout.lines().any(|l| l.starts_with("loop:lo_ioctl ")), "lo_ioctl");
             Ok(())
         },
     },
@@ -516,7 +516,10 @@ EOF
             2 => refused(ran, NO_MODULE_TYPES),
             _ => {
                 no_loss(ran)?;
-                ensure!(ran.stdout.contains("lo_ioctl args=((struct block_device *)bdev=0xffff"), "lo_ioctl");
+                ensure!(
+                    ran.stdout.contains("loop:lo_ioctl args=((struct block_device *)bdev=0xffff"),
+                    "lo_ioctl"
+                );
                 Ok(())
             }
         },
