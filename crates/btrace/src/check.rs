@@ -5,9 +5,11 @@ use btrace::cli::{Args, ModeArg};
 
 /// Refuses flags that cannot both be meant, or that mean nothing for what is traced: better now than a trace without events.
 pub fn flags(args: &Args) -> anyhow::Result<()> {
-    let functions = !args.kfunc.is_empty();
+    let functions = !args.kfunc.is_empty() || !args.prog.is_empty();
     if let (Some(_), false) = (args.mode, functions) {
-        bail!("--mode is for functions (-k); a tracepoint is one moment, without entry or exit");
+        bail!(
+            "--mode is for functions (-k) and programs (-p); a tracepoint is one moment, without entry or exit"
+        );
     }
     if args.errors && !functions {
         bail!("--errors is for functions (-k); a tracepoint returns nothing");

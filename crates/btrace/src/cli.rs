@@ -135,6 +135,29 @@ pub enum Subcommand {
     ///
     /// Everything is tried, nothing is changed. Exit status: 0 if anything can be traced, 2 if not.
     Doctor(DoctorArgs),
+
+    /// Tests of btrace on the running kernel, for its developers
+    #[command(hide = true, subcommand)]
+    Selftest(Selftest),
+}
+
+/// `btrace selftest`.
+#[derive(Debug, clap::Subcommand)]
+pub enum Selftest {
+    /// Show the verifier a program for every traceable function, all arguments decoded; attach none
+    LoadAll {
+        /// Only every Nth function
+        #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+        every: u32,
+
+        /// Leave out so many at first
+        #[arg(long, value_name = "N", default_value_t = 0)]
+        skip: u32,
+
+        /// Entries, exits or both
+        #[arg(short, long, value_enum, default_value_t = ModeArg::Exit, value_name = "MODE")]
+        mode: ModeArg,
+    },
 }
 
 /// `btrace doctor`.
@@ -246,7 +269,7 @@ fn comm(name: &str) -> Result<Comm, String> {
 }
 
 /// Most bytes read of a text, terminator included.
-const STRING_SIZE: u32 = 64;
+pub const STRING_SIZE: u32 = 64;
 
 /// Smallest and largest ring: a page of the largest size kernels use, and what fits the map's 32-bit size.
 const RING_SIZES: std::ops::RangeInclusive<u64> = (64 << 10)..=(1 << 31);

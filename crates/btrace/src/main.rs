@@ -10,6 +10,7 @@ mod output;
 mod privilege;
 mod progress;
 mod run;
+mod selftest;
 
 use btrace::{cli, clock, logging, render};
 use clap::error::{ContextKind, ErrorKind};
@@ -29,7 +30,7 @@ fn main() -> ExitCode {
     let verbose = match &args.subcommand {
         Some(cli::Subcommand::List(list)) => list.verbose,
         Some(cli::Subcommand::Doctor(doctor)) => doctor.verbose,
-        None => args.verbose,
+        Some(cli::Subcommand::Selftest(_)) | None => args.verbose,
     };
     logging::init(verbose);
     if let Some(what) = args.generate {
@@ -45,6 +46,7 @@ fn main() -> ExitCode {
                 Err(error) => finish(Err(Stop::Failed(error))),
             };
         }
+        Some(cli::Subcommand::Selftest(what)) => return finish(selftest::run(what).map_err(Stop::Failed)),
         None => {}
     }
     finish(trace(&args))

@@ -298,8 +298,8 @@ impl Attacher<'_> {
         Ok(Attached { method, pieces, remark: None })
     }
 
-    /// A kprobe, and for exits the return's: at these addresses, or where the kernel finds the name.
-    fn by_kprobe(&self, index: u32, probe: &Probe, addresses: Option<&[u64]>) -> Result<Attached, Error> {
+    /// The programs of a kprobe: the entry's, and at exits the return's.
+    fn kprobe_programs(&self, index: u32, probe: &Probe) -> Result<Vec<Program>, Error> {
         let load = |program: &asm::Program| {
             let name = program::name(probe, &probe.target.name);
             let code = assemble(&probe.target.name, program)?;
@@ -315,14 +315,36 @@ impl Attacher<'_> {
                 return Err(Error::Target { target: probe.target.label(), reason: reason.into() });
             }
             self.maps.keep()?;
-            programs.push((load(&program::keep(self.plan, index, probe))?, false));
-            programs.push((load(&program::kretprobe(self.plan, index, probe))?, true));
+            programs.push(load(&program::keep(self.plan, index, probe))?);
+            programs.push(load(&program::kretprobe(self.plan, index, probe))?);
         } else {
-            programs.push((load(&program::kprobe(self.plan, index, probe))?, false));
+            programs.push(load(&program::kprobe(self.plan, index, probe))?);
         }
+        Ok(programs)
+    }
+
+    /// Shows the verifier what a probe takes, by the way that is preferred, and attaches nothing.
+    pub fn load_only(&self, index: u32, probe: &Probe) -> Result<(), Error> {
+        if probe.obstacle.is_some() {
+            self.kprobe_programs(index, probe)?;
+            return Ok(());
+        }
+        match self.load_event(index, probe, probe.method) {
+            Err(Error::Target { reason, .. }) if reason.starts_with(NEVER_RETURNS) => {
+                let entry = program::entry_time(self.plan, index, probe);
+                self.load_probe(&assemble(&probe.target.name, &entry)?, probe, AttachType::Fentry)?;
+            }
+            loaded => drop(loaded?),
+        }
+        Ok(())
+    }
+
+    /// A kprobe, and for exits the return's: at these addresses, or where the kernel finds the name.
+    fn by_kprobe(&self, index: u32, probe: &Probe, addresses: Option<&[u64]>) -> Result<Attached, Error> {
+        let programs = self.kprobe_programs(index, probe)?;
         let mut remark = None;
         let mut pieces: Vec<Piece> =
-            programs.into_iter().map(|(program, _)| Piece { program, links: Vec::new() }).collect();
+            programs.into_iter().map(|program| Piece { program, links: Vec::new() }).collect();
         let attach = |pieces: &mut Vec<Piece>, at: KprobeAt<'_>| {
             for (n, piece) in pieces.iter_mut().enumerate() {
                 let link = bpf::attach_kprobe(&piece.program, at, probe.at_exit && n == 1)?;

@@ -106,6 +106,24 @@ impl Session {
         Ok(session)
     }
 
+    /// A session whose programs are loaded only: it has every map that one can name.
+    pub(crate) fn for_loading(plan: &Plan) -> Result<Session, Error> {
+        let mut session = Session::start(plan, 0)?;
+        if session.maps.calls.is_none() {
+            session.maps.calls = Some(Map::create(MapType::Hash, "calls", 8, cell::SIZE, MOST_CALLS)?);
+        }
+        session.maps.keep()?;
+        Ok(session)
+    }
+
+    pub(crate) fn maps(&self) -> &Maps {
+        &self.maps
+    }
+
+    pub(crate) fn modules(&self) -> &BTreeMap<String, BtfObject> {
+        &self.modules
+    }
+
     /// Loads and attaches every probe of the plan. A target that fails is listed in [`Session::failed`] if another
     /// succeeds; when none does, that is the error.
     ///
