@@ -201,6 +201,8 @@ pub(crate) struct Look<'a> {
 
 impl<'a> Look<'a> {
     pub fn new(kernel: &'a Kernel) -> Look<'a> {
+        // Each program that is found takes a descriptor.
+        bpf::raise_limits();
         Look { kernel, btfs: BTreeMap::new(), contexts: BTreeMap::new() }
     }
 
