@@ -14,6 +14,7 @@
 mod btf;
 mod error;
 mod existing;
+pub mod features;
 mod kprobe;
 mod link;
 mod map;
@@ -33,7 +34,7 @@ pub use kprobe::{KprobeAt, attach_kprobe};
 pub use link::{Link, attach_kprobe_multi, attach_tracing_multi, attach_trampoline, open_raw_tracepoint};
 pub use map::{Map, MapType};
 pub use poll::{wait_readable, wait_writable};
-pub use process::{Held, lower_thread_priority, pid_namespace_is_initial, raise_limits};
+pub use process::{Held, Watched, lower_thread_priority, pid_namespace_is_initial, raise_limits};
 pub use prog::{AttachTo, AttachType, Load, ProgInfo, ProgType, Program, TestRun, TestRunOutput};
 pub use ringbuf::{Drained, RingBuf};
 pub use signals::{Signal, Signals};

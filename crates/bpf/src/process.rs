@@ -161,6 +161,40 @@ impl Held {
     }
 }
 
+/// Somebody else's process, to be told when it has ended (pidfd_open(2)).
+#[derive(Debug)]
+pub struct Watched {
+    pid: u32,
+    pidfd: OwnedFd,
+}
+
+impl AsFd for Watched {
+    /// Readable once the process has ended.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.pidfd.as_fd()
+    }
+}
+
+impl Watched {
+    /// Watches a process by its number as this process sees it; `None` when there is none of that number.
+    pub fn open(pid: u32) -> Result<Option<Watched>> {
+        // SAFETY: no memory is involved.
+        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+        if fd < 0 {
+            let error = Error::last(format!("pidfd_open of process {pid}"));
+            return if error.errno() == Some(libc::ESRCH) { Ok(None) } else { Err(error) };
+        }
+        // SAFETY: just made (close-on-exec by definition), owned by nobody else.
+        let pidfd = unsafe { OwnedFd::from_raw_fd(fd as i32) };
+        Ok(Some(Watched { pid, pidfd }))
+    }
+
+    /// Its number.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+}
+
 /// include/uapi/linux/ptrace.h; since 3.11.
 const PTRACE_SETSIGMASK: libc::c_uint = 0x420b;
 

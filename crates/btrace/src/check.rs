@@ -1,6 +1,58 @@
 //! Checks of the request against the machine, before anything is loaded.
 
 use anyhow::{Context, bail};
+use btrace::cli::{Args, ModeArg};
+
+/// Refuses flags that cannot both be meant, or that mean nothing for what is traced: better now than a trace without events.
+pub fn flags(args: &Args) -> anyhow::Result<()> {
+    let functions = !args.kfunc.is_empty() || !args.prog.is_empty();
+    if let (Some(_), false) = (args.mode, functions) {
+        bail!(
+            "--mode is for functions (-k) and programs (-p); a tracepoint is one moment, without entry or exit"
+        );
+    }
+    if args.errors && !functions {
+        bail!("--errors is for functions (-k); a tracepoint returns nothing");
+    }
+    if args.errors && matches!(args.mode, Some(ModeArg::Entry | ModeArg::Both)) {
+        bail!("--errors needs --mode exit: what a function returns is not known at its entry");
+    }
+    match &args.command {
+        Some(command) if command.trim().is_empty() => bail!("-c: an empty command"),
+        Some(_) if !args.filter_pid.is_empty() || !args.filter_tid.is_empty() => bail!(
+            "-c and --filter-pid or --filter-tid exclude each other: -c traces the command and its children, which have not \
+             begun yet"
+        ),
+        _ => {}
+    }
+    cpus(&args.filter_cpu)
+}
+
+/// Refuses CPUs that this machine cannot have.
+fn cpus(wanted: &[u32]) -> anyhow::Result<()> {
+    const POSSIBLE: &str = "/sys/devices/system/cpu/possible";
+    if wanted.is_empty() {
+        return Ok(());
+    }
+    // Without sysfs they are taken at their word.
+    let Ok(text) = std::fs::read_to_string(POSSIBLE) else { return Ok(()) };
+    let text = text.trim();
+    match wanted.iter().find(|cpu| !listed(text, **cpu)) {
+        Some(cpu) => bail!("--filter-cpu {cpu}: no such CPU; this machine has {text}"),
+        None => Ok(()),
+    }
+}
+
+/// Whether a list like `0-3,8` has a number; one that cannot be read has all.
+fn listed(list: &str, number: u32) -> bool {
+    list.split(',').any(|part| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        match (first.parse::<u32>(), last.parse::<u32>()) {
+            (Ok(first), Ok(last)) => (first..=last).contains(&number),
+            _ => true,
+        }
+    })
+}
 
 /// Refuses process and thread ids that nobody has, and thread ids given for processes: events of a thread carry its process's id.
 pub fn ids(pids: &[u32], tids: &[u32]) -> anyhow::Result<()> {
@@ -24,4 +76,43 @@ pub fn ids(pids: &[u32], tids: &[u32]) -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    fn refusal(words: &[&str]) -> Option<String> {
+        let args = Args::try_parse_from(["btrace"].iter().chain(words)).expect("readable");
+        flags(&args).err().map(|e| e.to_string())
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_refused() {
+        for (words, part) in [
+            (&["-t", "x", "--mode", "entry"][..], "--mode is for functions"),
+            (&["-t", "x", "--errors"], "--errors is for functions"),
+            (&["-k", "x", "--errors", "--mode", "both"], "--errors needs --mode exit"),
+            (&["-k", "x", "-c", " "], "an empty command"),
+            (&["-k", "x", "-c", "true", "--filter-pid", "1"], "exclude each other"),
+            (&["-k", "x", "--filter-cpu", "4000000000"], "no such CPU"),
+        ] {
+            assert!(refusal(words).is_some_and(|r| r.contains(part)), "{words:?}");
+        }
+        for words in [
+            &["-k", "x", "-t", "y", "--mode", "both"][..],
+            &["-k", "x", "--errors"],
+            &["-t", "y", "-c", "true"],
+        ] {
+            assert_eq!(refusal(words), None, "{words:?}");
+        }
+    }
+
+    #[test]
+    fn lists_of_numbers() {
+        assert!(listed("0-3,8", 0) && listed("0-3,8", 3) && listed("0-3,8", 8) && listed("5", 5));
+        assert!(!listed("0-3,8", 4) && !listed("5", 0));
+        assert!(listed("odd", 4));
+    }
 }

@@ -5,6 +5,9 @@ use clap::{Parser, ValueEnum};
 use std::path::PathBuf;
 use trace::{Comm, Filter, Mode, ProgramSpec, Request, TargetKind, TargetSpec, split_list};
 
+/// Flags that are about a trace under way.
+const NOT_TRACING: [&str; 4] = ["command", "output", "json", "limit_events"];
+
 /// Show what the kernel really does: every call of a kernel function, BPF program or tracepoint, with typed arguments, return
 /// value, who called and how long it took.
 #[derive(Debug, Parser)]
@@ -37,8 +40,8 @@ pub struct Args {
     #[arg(short = 'p', long = "prog", value_name = "PROGRAM[:FUNCTION]")]
     pub prog: Vec<String>,
 
-    /// Tracepoints to trace: names or globs, separated by commas; module:name names a module's
-    #[arg(short = 't', long = "tracepoint", value_name = "[MODULE:]NAME|GLOB")]
+    /// Tracepoints to trace: names or globs, separated by commas; with a system or a module: sched:sched_switch
+    #[arg(short = 't', long = "tracepoint", value_name = "[SYSTEM:]NAME|GLOB")]
     pub tracepoint: Vec<String>,
 
     /// Let patterns without a module match in all loaded modules too
@@ -46,27 +49,29 @@ pub struct Args {
     pub kfunc_all_kmods: bool,
 
     /// Print the C prototypes of what -k, -p and -t match, and load nothing
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = NOT_TRACING)]
     pub show_func_proto: bool,
 
     /// Print the plan (methods, captures, bytes an event), and load nothing
-    #[arg(long, conflicts_with = "show_func_proto")]
+    #[arg(long, conflicts_with = "show_func_proto", conflicts_with_all = NOT_TRACING)]
     pub dry_run: bool,
 
     /// When a function's event is taken: entry (arguments), exit (arguments, return value, duration), or both
-    #[arg(short, long, value_enum, default_value_t = ModeArg::Exit, value_name = "MODE")]
-    pub mode: ModeArg,
+    ///
+    /// By default exit.
+    #[arg(short, long, value_enum, value_name = "MODE")]
+    pub mode: Option<ModeArg>,
 
     /// Show the kernel stack of each event; with -v addresses, and our own frames, too
     #[arg(long)]
     pub output_stack: bool,
 
-    /// Only this process (repeatable)
-    #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..=i64::from(i32::MAX)))]
+    /// Only this process; the trace ends when it has ended (repeatable)
+    #[arg(long, value_name = "PID", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=i64::from(i32::MAX)))]
     pub filter_pid: Vec<u32>,
 
     /// Only this thread (repeatable)
-    #[arg(long, value_name = "TID", value_parser = clap::value_parser!(u32).range(1..=i64::from(i32::MAX)))]
+    #[arg(long, value_name = "TID", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=i64::from(i32::MAX)))]
     pub filter_tid: Vec<u32>,
 
     /// Only threads of this name, whole: as in ps -o comm, 15 bytes at most (repeatable)
@@ -74,8 +79,12 @@ pub struct Args {
     pub filter_comm: Vec<Comm>,
 
     /// Only events on this CPU (repeatable)
-    #[arg(long, value_name = "CPU")]
+    #[arg(long, value_name = "CPU", allow_negative_numbers = true)]
     pub filter_cpu: Vec<u32>,
+
+    /// Only tasks in this cgroup (version 2) or below it: its path as in /proc/PID/cgroup, or its folder (repeatable)
+    #[arg(long, value_name = "PATH")]
+    pub filter_cgroup: Vec<String>,
 
     /// Only calls that returned an error
     #[arg(long)]
@@ -121,6 +130,46 @@ pub enum Subcommand {
     ///
     /// The first column names the attach methods, `-` where there is none; then the reason follows the prototype.
     List(ListArgs),
+
+    /// Tell what this kernel can and cannot do for btrace, and what would change it
+    ///
+    /// Everything is tried, nothing is changed. Exit status: 0 if anything can be traced, 2 if not.
+    Doctor(DoctorArgs),
+
+    /// Tests of btrace on the running kernel, for its developers
+    #[command(hide = true, subcommand)]
+    Selftest(Selftest),
+}
+
+/// `btrace selftest`.
+#[derive(Debug, clap::Subcommand)]
+pub enum Selftest {
+    /// Show the verifier a program for every traceable function, all arguments decoded; attach none
+    LoadAll {
+        /// Only every Nth function
+        #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+        every: u32,
+
+        /// Leave out so many at first
+        #[arg(long, value_name = "N", default_value_t = 0)]
+        skip: u32,
+
+        /// Entries, exits or both
+        #[arg(short, long, value_enum, default_value_t = ModeArg::Exit, value_name = "MODE")]
+        mode: ModeArg,
+    },
+}
+
+/// `btrace doctor`.
+#[derive(Debug, clap::Args)]
+pub struct DoctorArgs {
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+
+    /// Say more on stderr
+    #[arg(short, long, action = clap::ArgAction::Count)]
+    pub verbose: u8,
 }
 
 /// `btrace list`.
@@ -220,7 +269,7 @@ fn comm(name: &str) -> Result<Comm, String> {
 }
 
 /// Most bytes read of a text, terminator included.
-const STRING_SIZE: u32 = 64;
+pub const STRING_SIZE: u32 = 64;
 
 /// Smallest and largest ring: a page of the largest size kernels use, and what fits the map's 32-bit size.
 const RING_SIZES: std::ops::RangeInclusive<u64> = (64 << 10)..=(1 << 31);
@@ -238,6 +287,9 @@ fn buffer_size(text: &str) -> Result<u32, String> {
         .and_then(|n| n.checked_mul(unit))
         .and_then(u64::checked_next_power_of_two)
         .ok_or("not a size; 512K, 8M and 1G are sizes")?;
+    if digits.is_some_and(|d| d.bytes().all(|b| b == b'0')) {
+        return Err("a buffer of no size".into());
+    }
     let size = size.max(*RING_SIZES.start());
     if !RING_SIZES.contains(&size) {
         return Err("at most 2G".into());
@@ -268,9 +320,9 @@ impl Args {
     pub fn request(&self) -> anyhow::Result<Request> {
         let targets = self.specs()?;
         let mode = match self.mode {
-            ModeArg::Entry => Mode::Entry,
-            ModeArg::Exit => Mode::Exit,
-            ModeArg::Both => Mode::Both,
+            Some(ModeArg::Entry) => Mode::Entry,
+            Some(ModeArg::Exit) | None => Mode::Exit,
+            Some(ModeArg::Both) => Mode::Both,
         };
         let filter = Filter {
             tgids: self.filter_pid.clone(),
@@ -278,6 +330,7 @@ impl Args {
             pid_namespace: None,
             comms: self.filter_comm.clone(),
             cpus: self.filter_cpu.clone(),
+            cgroups: Vec::new(),
             errors: self.errors,
             not_tgid: None,
             followed: self.command.is_some(),
@@ -310,7 +363,7 @@ mod tests {
         assert_eq!(buffer_size("8M"), Ok(8 << 20));
         assert_eq!(buffer_size("100000"), Ok(131072));
         assert_eq!(buffer_size("1"), Ok(64 << 10));
-        for bad in ["", "x", "M", "-1", "4G", "99999999999999999999", "8é", "1.5M"] {
+        for bad in ["", "x", "M", "-1", "4G", "99999999999999999999", "8é", "1.5M", "0", "00K"] {
             assert!(buffer_size(bad).is_err(), "{bad}");
         }
     }

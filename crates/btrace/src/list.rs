@@ -34,6 +34,9 @@ pub fn list(args: &ListArgs) -> anyhow::Result<()> {
         if let Some(obstacle) = &listed.obstacle {
             write!(out, "  # {obstacle}")?;
         }
+        if let Some(call) = &listed.syscall {
+            write!(out, "  # {call}")?;
+        }
         out.push(b'\n');
     }
     print(&out)?;
@@ -49,8 +52,8 @@ pub fn prototypes(args: &Args) -> anyhow::Result<()> {
     let (all, error) = matches(&kernel, &args.specs()?, &args.programs()?, true)?;
     let mut out = Vec::new();
     for listed in &all {
-        match listed.module.as_ref().or(listed.program.as_ref()) {
-            Some(place) => writeln!(out, "{}; /* {place} */", listed.prototype)?,
+        match listed.module.as_ref().or(listed.program.as_ref()).or(listed.syscall.as_ref()) {
+            Some(comment) => writeln!(out, "{}; /* {comment} */", listed.prototype)?,
             None => writeln!(out, "{};", listed.prototype)?,
         }
     }
@@ -150,7 +153,7 @@ fn bytes(n: u32) -> String {
 }
 
 /// Writes all of it; a reader that has seen enough (`| head`) is no error.
-fn print(out: &[u8]) -> anyhow::Result<()> {
+pub fn print(out: &[u8]) -> anyhow::Result<()> {
     let mut stdout = std::io::stdout().lock();
     match stdout.write_all(out).and_then(|()| stdout.flush()) {
         Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),

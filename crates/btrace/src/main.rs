@@ -2,17 +2,19 @@
 #![forbid(unsafe_code)]
 
 mod check;
-mod cli;
-mod clock;
+mod doctor;
 mod generate;
 mod list;
-mod logging;
 mod namesakes;
 mod output;
-mod render;
+mod privilege;
+mod progress;
 mod run;
+mod selftest;
 
-use clap::Parser;
+use btrace::{cli, clock, logging, render};
+use clap::error::{ContextKind, ErrorKind};
+use clap::{CommandFactory, Parser};
 use std::process::ExitCode;
 
 /// Bad input, or a machine that cannot do what was asked; nothing was traced.
@@ -21,23 +23,38 @@ const REFUSED: u8 = 2;
 const FAILED: u8 = 1;
 
 fn main() -> ExitCode {
-    let args = cli::Args::parse();
+    let args = match cli::Args::try_parse() {
+        Ok(args) => args,
+        Err(error) => return usage(&error),
+    };
     let verbose = match &args.subcommand {
         Some(cli::Subcommand::List(list)) => list.verbose,
-        None => args.verbose,
+        Some(cli::Subcommand::Doctor(doctor)) => doctor.verbose,
+        Some(cli::Subcommand::Selftest(_)) | None => args.verbose,
     };
     logging::init(verbose);
     if let Some(what) = args.generate {
         return finish(generate::run(what).map_err(Stop::Failed));
     }
-    if let Some(cli::Subcommand::List(list)) = &args.subcommand {
-        return finish(list::list(list).map_err(Stop::Refused));
+    match &args.subcommand {
+        Some(cli::Subcommand::List(list)) => return finish(list::list(list).map_err(Stop::Refused)),
+        Some(cli::Subcommand::Doctor(doctor)) => {
+            return match doctor::doctor(doctor) {
+                Ok(true) => ExitCode::SUCCESS,
+                // It has said so itself.
+                Ok(false) => ExitCode::from(REFUSED),
+                Err(error) => finish(Err(Stop::Failed(error))),
+            };
+        }
+        Some(cli::Subcommand::Selftest(what)) => return finish(selftest::run(what).map_err(Stop::Failed)),
+        None => {}
     }
     finish(trace(&args))
 }
 
 /// One trace, from arguments to summary.
 fn trace(args: &cli::Args) -> Result<(), Stop> {
+    check::flags(args).map_err(Stop::Refused)?;
     if args.show_func_proto {
         return list::prototypes(args).map_err(Stop::Refused);
     }
@@ -53,6 +70,33 @@ fn trace(args: &cli::Args) -> Result<(), Stop> {
     }
 }
 
+/// Help and version as they are; an error of the command line as one line.
+fn usage(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() {
+        // Help for somebody who has gone is no error.
+        let _ = error.print();
+        return ExitCode::SUCCESS;
+    }
+    logging::say(format_args!("btrace: {}", one_usage_line(error)));
+    ExitCode::from(REFUSED)
+}
+
+/// What clap says in several lines.
+fn one_usage_line(error: &clap::Error) -> String {
+    let unknown = |kind| error.get(kind).map(ToString::to_string);
+    // Where commands may follow, clap takes any word for one.
+    if let (ErrorKind::ArgumentConflict, Some(word)) = (error.kind(), unknown(ContextKind::InvalidSubcommand))
+        && cli::Args::command().find_subcommand(&word).is_none()
+    {
+        return format!("unexpected argument '{word}' (see btrace --help)");
+    }
+    let text = error.to_string();
+    let said =
+        text.lines().map(str::trim).take_while(|l| !l.starts_with("Usage:") && !l.starts_with("For more"));
+    let parts: Vec<&str> = said.filter(|l| !l.is_empty()).map(|l| l.trim_start_matches("error: ")).collect();
+    format!("{} (see btrace --help)", parts.join("; ").replace(": ; ", ": "))
+}
+
 /// How a run can end early.
 enum Stop {
     Refused(anyhow::Error),
@@ -66,7 +110,8 @@ fn finish(result: Result<(), Stop>) -> ExitCode {
         Err(Stop::Failed(error)) => (error, FAILED),
     };
     if !error.is::<run::Reported>() {
-        logging::say(format_args!("btrace: {}", one_line(&error)));
+        let line = privilege::wanting(&error).unwrap_or_else(|| one_line(&error));
+        logging::say(format_args!("btrace: {line}"));
     }
     ExitCode::from(status)
 }

@@ -5,12 +5,14 @@ use crate::clock::Clock;
 use crate::logging::say;
 use crate::namesakes::Namesakes;
 use crate::output::{Flow, Output};
+use crate::progress::Shown;
 use crate::render::{Renderer, Stacks};
-use bpf::{Held, Signals};
+use anyhow::bail;
+use bpf::{Held, Signals, Watched};
 use std::ops::ControlFlow;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
-use trace::{Kernel, Losses, Plan, Request, Session};
+use trace::{Cgroup, Kernel, Losses, Plan, Request, Session};
 
 /// After a batch the reader rests this long, so that it is not woken for every event: the first event of a burst is
 /// on screen at once, the next ones at most this much later.
@@ -36,6 +38,8 @@ pub struct Running {
     output: Output,
     signals: Signals,
     command: Option<Held>,
+    /// Processes that are traced alone and have not ended yet.
+    watched: Vec<Watched>,
     limit: Option<u64>,
     printed: u64,
     unprinted: u64,
@@ -48,6 +52,8 @@ pub struct Running {
 /// Why a trace ended.
 enum End {
     Command,
+    /// All processes that were filtered for have gone.
+    Processes,
     Limit,
     Signal,
     OutputClosed,
@@ -64,7 +70,10 @@ impl Running {
         let own = trace::own_tgid()?;
         request.filter.not_tgid = Some(own);
         request.filter.pid_namespace = trace::own_pid_namespace()?;
+        let watched = watch(&args.filter_pid)?;
         let kernel = Kernel::running()?;
+        request.filter.cgroups =
+            args.filter_cgroup.iter().map(|path| Cgroup::find(&kernel, path)).collect::<Result<_, _>>()?;
         let plan = Plan::new(&kernel, &request)?;
         // The types are needed no longer; their memory is better used for events.
         drop(kernel);
@@ -73,8 +82,14 @@ impl Running {
         let mut session = Session::start(&plan, own)?;
         // Started after the tracker is attached, so that its fork is seen; held, so that nothing of it is missed.
         let command = args.command.as_deref().map(Held::spawn).transpose()?;
-        let mut stop = || matches!(signals.next(), Ok(Some(_)));
-        if !session.attach(&plan, &mut stop)? {
+        let mut shown = Shown::new(plan.probes.last().map(|probe| probe.method));
+        let mut tell = |progress| {
+            shown.tell(progress);
+            matches!(signals.next(), Ok(Some(_)))
+        };
+        let attached = session.attach(&plan, &mut tell);
+        shown.clear();
+        if !attached? {
             say(format_args!("btrace: ended before everything was attached; nothing was traced"));
             return Ok(None);
         }
@@ -102,6 +117,7 @@ impl Running {
             output,
             signals,
             command,
+            watched,
             limit: args.limit_events,
             printed: 0,
             unprinted: 0,
@@ -115,11 +131,16 @@ impl Running {
     /// Prints events until something ends the trace, then what was still in the buffer, then the summary.
     pub fn follow(mut self) -> anyhow::Result<()> {
         let mut end = self.until_end()?;
-        self.session.detach();
-        if matches!(end, End::Command | End::Signal) {
+        let mut shown = Shown::new(None);
+        self.session.detach(&mut |progress| {
+            shown.tell(progress);
+            false
+        });
+        shown.clear();
+        if matches!(end, End::Command | End::Processes | End::Signal) {
             end = self.rest()?.unwrap_or(end);
         }
-        if !matches!(end, End::Command | End::Signal) {
+        if !matches!(end, End::Command | End::Processes | End::Signal) {
             self.give_up()?;
         }
         self.namesakes.finish();
@@ -131,7 +152,7 @@ impl Running {
                 }
                 Ok(())
             }
-            End::Command | End::Limit | End::OutputClosed => self.see_off(),
+            End::Command | End::Processes | End::Limit | End::OutputClosed => self.see_off(),
             End::OutputFailed(error) => {
                 // Said first, for the command may take its time.
                 say(format_args!("btrace: {error:#}"));
@@ -187,6 +208,7 @@ impl Running {
     fn pause(&mut self, got: usize) -> anyhow::Result<Option<End>> {
         let mut fds = vec![self.signals.as_fd()];
         fds.extend(self.command.as_ref().map(AsFd::as_fd));
+        fds.extend(self.watched.iter().map(AsFd::as_fd));
         let timeout = match got {
             0 => {
                 fds.push(self.session.as_fd());
@@ -203,7 +225,21 @@ impl Running {
             log::debug!("ended by {signal:?}");
             return Ok(Some(End::Signal));
         }
-        Ok((self.command.is_some() && ready.get(1) == Some(&true)).then_some(End::Command))
+        let mut ended = ready.into_iter().skip(1);
+        if self.command.is_some() && ended.next() == Some(true) {
+            return Ok(Some(End::Command));
+        }
+        if self.watched.is_empty() {
+            return Ok(None);
+        }
+        self.watched.retain(|process| {
+            let ended = ended.next() == Some(true);
+            if ended {
+                say(format_args!("btrace: process {} has ended", process.pid()));
+            }
+            !ended
+        });
+        Ok(self.watched.is_empty().then_some(End::Processes))
     }
 
     /// Prints what is still in the ring once everything is detached.
@@ -312,6 +348,22 @@ impl Running {
         }
         Ok(())
     }
+}
+
+/// Watches the processes that are traced alone. Where that is refused the trace does not end by itself.
+fn watch(pids: &[u32]) -> anyhow::Result<Vec<Watched>> {
+    let mut watched = Vec::with_capacity(pids.len());
+    for pid in pids {
+        match Watched::open(*pid) {
+            Ok(Some(process)) => watched.push(process),
+            Ok(None) => bail!("--filter-pid {pid}: no such process"),
+            Err(error) => {
+                log::warn!("the trace will not end with the process: {error}");
+                return Ok(Vec::new());
+            }
+        }
+    }
+    Ok(watched)
 }
 
 /// An error that has been printed already.

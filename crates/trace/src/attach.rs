@@ -27,6 +27,20 @@ const SIXTH_WORD: [u64; 3] = [0x79 | 0x12 << 8 | (UNCONFIRMED_SLOTS as u64 * 8) 
 /// How long the caller waits between two looks at whether to stop.
 const LOOK: Duration = Duration::from_millis(5);
 
+/// How far attaching or detaching has come; counted in targets when attaching, in links when detaching.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Detaching, not attaching.
+    pub detaching: bool,
+    /// Done so far.
+    pub done: usize,
+    /// To be done in all.
+    pub of: usize,
+}
+
+/// Told of progress every few milliseconds; when attaching, an answer of `true` stops it.
+pub type Tell<'a> = dyn FnMut(Progress) -> bool + 'a;
+
 /// The maps of a session but the ring, which its reader owns.
 #[derive(Debug)]
 pub struct Maps {
@@ -103,18 +117,19 @@ pub struct Attacher<'a> {
 }
 
 impl Attacher<'_> {
-    /// Attaches every probe; says what became of each, in order, and whether `stop` stopped it.
+    /// Attaches every probe; says what became of each, in order, and whether `tell` stopped it.
     ///
     /// An error that is not about one target ends it early.
-    pub fn all(&self, stop: &mut dyn FnMut() -> bool) -> (Vec<Outcome>, bool) {
+    pub fn all(&self, tell: &mut Tell<'_>) -> (Vec<Outcome>, bool) {
         let probes = &self.plan.probes;
         // The entry of a pair is attached with its exit.
         let work: Vec<usize> =
             (0..probes.len()).filter(|i| probes.get(*i).is_some_and(|p| !p.is_paired_entry())).collect();
-        let many = self.many(&work, stop);
-        let done =
+        let of = work.len();
+        let many = self.many(&work, &mut || tell(Progress { detaching: false, done: 0, of }));
+        let settled =
             |i: &usize| many.served.contains_key(i) || many.refused.contains(i) || many.absent.contains(i);
-        let work: Vec<usize> = work.into_iter().filter(|i| !done(i)).collect();
+        let work: Vec<usize> = work.into_iter().filter(|i| !settled(i)).collect();
         let outcomes: Vec<Mutex<Outcome>> = probes.iter().map(|_| Mutex::new(None)).collect();
         let set = |index: usize, result| {
             if let Some(Ok(mut outcome)) = outcomes.get(index).map(Mutex::lock) {
@@ -122,6 +137,7 @@ impl Attacher<'_> {
             }
         };
         let next = AtomicUsize::new(0);
+        let done = AtomicUsize::new(0);
         let ended = AtomicBool::new(false);
         let worker = || {
             while !ended.load(Ordering::Relaxed) {
@@ -132,6 +148,7 @@ impl Attacher<'_> {
                     ended.store(true, Ordering::Relaxed);
                 }
                 set(*index, result);
+                done.fetch_add(1, Ordering::Relaxed);
             }
         };
         let mut stopped = many.stopped;
@@ -143,7 +160,9 @@ impl Attacher<'_> {
             let threads = if work.len() == 1 { 0 } else { AT_ONCE.min(work.len()) };
             let workers: Vec<_> = (0..threads).map(|_| scope.spawn(worker)).collect();
             while workers.iter().any(|w| !w.is_finished()) {
-                if !stopped && stop() {
+                let progress =
+                    Progress { detaching: false, done: of - work.len() + done.load(Ordering::Relaxed), of };
+                if !stopped && tell(progress) {
                     stopped = true;
                     ended.store(true, Ordering::Relaxed);
                 }
@@ -192,6 +211,7 @@ impl Attacher<'_> {
     /// Attaches a probe by the first way that the kernel grants.
     fn one(&self, index: u32, probe: &Probe) -> Result<Attached, Error> {
         let ways: &[Method] = match (probe.target.kind, &probe.obstacle, probe.at_exit) {
+            (TargetKind::Tracepoint, ..) if probe.method == Method::RawTp => &[Method::RawTp],
             (TargetKind::Tracepoint, ..) => &[Method::TpBtf, Method::RawTp],
             (TargetKind::Program, _, false) => &[Method::Fentry],
             (TargetKind::Program, _, true) if self.plan.newer.fsession.is_some() => {
@@ -278,8 +298,8 @@ impl Attacher<'_> {
         Ok(Attached { method, pieces, remark: None })
     }
 
-    /// A kprobe, and for exits the return's: at these addresses, or where the kernel finds the name.
-    fn by_kprobe(&self, index: u32, probe: &Probe, addresses: Option<&[u64]>) -> Result<Attached, Error> {
+    /// The programs of a kprobe: the entry's, and at exits the return's.
+    fn kprobe_programs(&self, index: u32, probe: &Probe) -> Result<Vec<Program>, Error> {
         let load = |program: &asm::Program| {
             let name = program::name(probe, &probe.target.name);
             let code = assemble(&probe.target.name, program)?;
@@ -295,14 +315,36 @@ impl Attacher<'_> {
                 return Err(Error::Target { target: probe.target.label(), reason: reason.into() });
             }
             self.maps.keep()?;
-            programs.push((load(&program::keep(self.plan, index, probe))?, false));
-            programs.push((load(&program::kretprobe(self.plan, index, probe))?, true));
+            programs.push(load(&program::keep(self.plan, index, probe))?);
+            programs.push(load(&program::kretprobe(self.plan, index, probe))?);
         } else {
-            programs.push((load(&program::kprobe(self.plan, index, probe))?, false));
+            programs.push(load(&program::kprobe(self.plan, index, probe))?);
         }
+        Ok(programs)
+    }
+
+    /// Shows the verifier what a probe takes, by the way that is preferred, and attaches nothing.
+    pub fn load_only(&self, index: u32, probe: &Probe) -> Result<(), Error> {
+        if probe.obstacle.is_some() {
+            self.kprobe_programs(index, probe)?;
+            return Ok(());
+        }
+        match self.load_event(index, probe, probe.method) {
+            Err(Error::Target { reason, .. }) if reason.starts_with(NEVER_RETURNS) => {
+                let entry = program::entry_time(self.plan, index, probe);
+                self.load_probe(&assemble(&probe.target.name, &entry)?, probe, AttachType::Fentry)?;
+            }
+            loaded => drop(loaded?),
+        }
+        Ok(())
+    }
+
+    /// A kprobe, and for exits the return's: at these addresses, or where the kernel finds the name.
+    fn by_kprobe(&self, index: u32, probe: &Probe, addresses: Option<&[u64]>) -> Result<Attached, Error> {
+        let programs = self.kprobe_programs(index, probe)?;
         let mut remark = None;
         let mut pieces: Vec<Piece> =
-            programs.into_iter().map(|(program, _)| Piece { program, links: Vec::new() }).collect();
+            programs.into_iter().map(|program| Piece { program, links: Vec::new() }).collect();
         let attach = |pieces: &mut Vec<Piece>, at: KprobeAt<'_>| {
             for (n, piece) in pieces.iter_mut().enumerate() {
                 let link = bpf::attach_kprobe(&piece.program, at, probe.at_exit && n == 1)?;
@@ -474,20 +516,34 @@ impl Attacher<'_> {
     }
 }
 
-/// Detaches, several at a time.
-pub fn release(attached: Vec<Piece>) {
+/// Detaches, several at a time; `tell` cannot stop it.
+pub fn release(attached: Vec<Piece>, tell: &mut Tell<'_>) {
     if attached.len() <= 2 {
         return;
     }
-    let share = attached.len().div_ceil(AT_ONCE);
+    let of = attached.len();
+    let share = of.div_ceil(AT_ONCE);
+    let done = AtomicUsize::new(0);
+    let detach = |part: Vec<Piece>| {
+        for one in part {
+            drop(one);
+            done.fetch_add(1, Ordering::Relaxed);
+        }
+    };
     let mut attached = attached.into_iter();
     std::thread::scope(|scope| {
+        let mut workers = Vec::new();
         loop {
             let part: Vec<_> = attached.by_ref().take(share).collect();
             if part.is_empty() {
                 break;
             }
-            scope.spawn(move || drop(part));
+            let detach = &detach;
+            workers.push(scope.spawn(move || detach(part)));
+        }
+        while workers.iter().any(|w| !w.is_finished()) {
+            tell(Progress { detaching: true, done: done.load(Ordering::Relaxed), of });
+            std::thread::sleep(LOOK);
         }
     });
 }
@@ -500,6 +556,7 @@ fn refusal(error: Error, probe: &Probe, method: &'static str) -> Error {
                 target: probe.target.label(),
                 reason: missing_symbol(&probe.target, log)
                     .or_else(|| program_target::refusal(log).map(str::to_string))
+                    .or_else(|| by_value(probe, log))
                     .unwrap_or_else(|| verifier_reason(log, method)),
             },
             None if source.is_permission() => Error::MethodRefused { method, cause: source },
@@ -578,6 +635,24 @@ fn missing_symbol(target: &Target, log: &str) -> Option<String> {
     (!variants.is_empty()).then(|| target::only_variants(&variants))
 }
 
+/// Which argument it is that this kernel's trampolines do not pass on (`btf_distill_func_proto`, kernel/bpf/btf.c):
+/// structures by value before 6.0, unions for longer.
+fn by_value(probe: &Probe, log: &str) -> Option<String> {
+    let (number, kind) = unsupported_argument(log)?;
+    let arg = probe.target.syscall.is_none().then(|| probe.layout.args.get(number)).flatten()?;
+    Some(format!(
+        "{} {} is passed by value, which this kernel's tracing programs do not see ({kind})",
+        arg.type_name, arg.name
+    ))
+}
+
+/// `The function NAME argN type KIND is unsupported.`
+fn unsupported_argument(log: &str) -> Option<(usize, &str)> {
+    let line = log.lines().find_map(|l| l.trim().strip_suffix(" is unsupported."))?;
+    let (number, kind) = line.split_once(" arg")?.1.split_once(" type ")?;
+    Some((number.parse().ok()?, kind))
+}
+
 /// The verifier's reason out of its log: its last sentence, and the line of ours that it speaks of.
 fn verifier_reason(log: &str, method: &str) -> String {
     // Statistics follow the reason; instructions, register states and our own lines (`; text @ file:line`) precede it.
@@ -619,6 +694,13 @@ fn verifier_reason(log: &str, method: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_argument_that_is_not_passed_on_is_found_in_the_log() {
+        let log = "The function bs_union arg0 type UNION is unsupported.\nprocessed 0 insns\n";
+        assert_eq!(unsupported_argument(log), Some((0, "UNION")));
+        assert_eq!(unsupported_argument("The function f return type STRUCT is unsupported.\n"), None);
+    }
 
     #[test]
     fn the_verifiers_reason_is_found_in_its_log() {

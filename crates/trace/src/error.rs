@@ -24,6 +24,14 @@ pub enum Error {
         /// Near matches or what the kernel knows of it, ready to append; may be empty.
         hint: String,
     },
+    /// No cgroup of that path.
+    #[error("cgroup {path}: {reason}")]
+    Cgroup {
+        /// As given.
+        path: String,
+        /// Why not.
+        reason: String,
+    },
     /// The kernel shows no type information.
     #[error(
         "no kernel type information at {}: {reason}. btrace reads every prototype from it: it takes a kernel built \

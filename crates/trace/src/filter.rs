@@ -1,5 +1,7 @@
 //! Whose events are taken. Tested first in every program, before anything is read or reserved.
 
+use crate::cgroup::Cgroup;
+
 /// Tests on the current task and on what it returns; all must hold. A list holds when one of it does; empty, always.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
@@ -13,6 +15,8 @@ pub struct Filter {
     pub comms: Vec<Comm>,
     /// CPUs.
     pub cpus: Vec<u32>,
+    /// Cgroups, each with all below it.
+    pub cgroups: Vec<Cgroup>,
     /// Only calls that returned an error: a negative number down to -4095, or an error in a pointer.
     pub errors: bool,
     /// Never this process: our own, lest a trace of writes trace its own output.

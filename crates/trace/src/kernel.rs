@@ -21,6 +21,8 @@ pub struct Kernel {
     pub(crate) task: TaskFields,
     /// `bpf_get_current_task_btf` (5.11): fields of the current task by plain loads.
     pub(crate) current_task_btf: bool,
+    /// Whether it is the one that we run on, so that its files tell of it too.
+    pub(crate) is_running: bool,
 }
 
 /// Kernel functions for programs that run at both ends of a call, by their ids in vmlinux's BTF.
@@ -59,7 +61,9 @@ impl Kernel {
 
     /// Reads the running kernel's.
     pub fn running() -> Result<Kernel, Error> {
-        Kernel::from_btf_at(Path::new(Kernel::BTF_PATH))
+        let mut kernel = Kernel::from_btf_at(Path::new(Kernel::BTF_PATH))?;
+        kernel.is_running = true;
+        Ok(kernel)
     }
 
     /// Reads a kernel's BTF from a file.
@@ -88,7 +92,7 @@ impl Kernel {
         let current_task_btf = has("BPF_FUNC_get_current_task_btf");
         let btf = Arc::new(btf);
         let modules = Modules::new(modules, Arc::clone(&btf));
-        Ok(Kernel { btf, modules, task, current_task_btf })
+        Ok(Kernel { btf, modules, task, current_task_btf, is_running: false })
     }
 }
 

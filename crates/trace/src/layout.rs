@@ -10,7 +10,8 @@
 //! 24  char[16] comm
 //! 40  u64     at exits only: kernel time at entry, ns; 0 when the entry was not seen
 //!  …  u64     with entries and exits both: the call's number, the same for its two events
-//!  …  u64[]   arguments by register slot, then the return value's slots
+//!  …  u64[]   arguments by register slot (of a system call's wrapper: the registers behind it), then the return value's
+//!             slots
 //!  …          texts and notes, each at a multiple of 8
 //!  …  u64[10] if a stack is captured in a BPF program: the words where the trampoline keeps the arguments and beyond
 //!  …  i64     if a stack is captured: its bytes, or a negative error
@@ -21,6 +22,7 @@
 use crate::error::Error;
 use crate::kernel::Kernel;
 use crate::pointee;
+use crate::syscalls::Syscall;
 use crate::target::Target;
 use btf::{Btf, Kind, Shape, TypeId};
 
@@ -113,12 +115,25 @@ pub struct Argument {
     pub offset: u32,
     /// Its first register slot in the program's context.
     pub(crate) slot: u32,
-    /// Slots of 8 bytes that it takes: 1 but for structures by value.
+    /// Slots of 8 bytes that it takes: 1 but for structures by value; 0 for what [`Layout::registers`] has.
     pub(crate) slots: u32,
     /// Text it points to.
     pub string: Option<StringField>,
     /// What is shown of the object it points to.
     pub notes: Vec<NoteField>,
+}
+
+/// Part of the `struct pt_regs` that the first argument points to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Registers {
+    /// Offset in the record.
+    pub offset: u32,
+    /// Offset in the structure.
+    pub from: u32,
+    /// Bytes.
+    pub size: u32,
+    /// Offsets in the record of upper halves that count for nothing.
+    pub cleared: Vec<u32>,
 }
 
 /// Layout of a probe's record.
@@ -130,6 +145,8 @@ pub struct Layout {
     pub call: Option<u32>,
     /// Arguments in order.
     pub args: Vec<Argument>,
+    /// Registers of the program that made a system call, in which the arguments lie.
+    pub(crate) registers: Option<Registers>,
     /// Return value, unless void or not captured.
     pub ret: Option<Argument>,
     /// Whether the context is captured.
@@ -191,7 +208,25 @@ impl Layout {
         let call = end.paired.then(|| take(&mut at, 8));
         let mut slot = 0;
         let mut args = Vec::with_capacity(target.params.len());
-        for (index, param) in target.params.iter().enumerate() {
+        let syscall = match &target.syscall {
+            Some(call) if end.at_exit && call.overwrites_registers() => {
+                if !end.paired {
+                    log::warn!(
+                        "{}: its registers may be overwritten when it returns; --mode entry and --mode both show its arguments",
+                        target.label()
+                    );
+                }
+                None
+            }
+            call => call.as_ref(),
+        };
+        let mut registers = None;
+        if let Some(call) = syscall {
+            // The wrapper's own argument.
+            slot = 1;
+            (registers, args) = behind(call, &mut at, string_size);
+        }
+        for (index, param) in target.params.iter().enumerate().filter(|_| syscall.is_none()) {
             let name = if param.name.is_empty() { format!("arg{index}") } else { param.name.clone() };
             let (btf, ty) = target.argument_type(kernel, btf, index, param.ty);
             args.push(argument(btf, target, name, ty, end.largest(), &mut slot, &mut at)?);
@@ -205,10 +240,11 @@ impl Layout {
             }
             false => None,
         };
-        let declared = target.params.iter().enumerate();
+        let declared = target.params.iter().enumerate().filter(|_| syscall.is_none());
         let types = declared.map(|(index, p)| target.argument_type(kernel, btf, index, p.ty));
         let types = types.chain(returns.then_some((btf, target.ret)));
-        for (arg, (btf, ty)) in args.iter_mut().chain(ret.as_mut()).zip(types) {
+        let typed = args.iter_mut().filter(|_| syscall.is_none()).chain(ret.as_mut());
+        for (arg, (btf, ty)) in typed.zip(types) {
             if let Some(char_ptr) = btf.is_char_ptr(ty) {
                 arg.string = Some(string(&mut at, string_size, char_ptr.is_const));
             }
@@ -216,7 +252,7 @@ impl Layout {
         }
         let words = (stack && target.program.is_some()).then(|| take(&mut at, stack::WORDS * stack::FRAME));
         let stack = stack.then(|| take(&mut at, 8));
-        Ok(Layout { entry_time, call, args, ret, context, words, stack, size: at })
+        Ok(Layout { entry_time, call, args, registers, ret, context, words, stack, size: at })
     }
 
     /// Equal for layouts that the same instructions fill.
@@ -234,7 +270,11 @@ impl Layout {
         };
         let args: Vec<String> = self.args.iter().map(argument).collect();
         let ret = self.ret.as_ref().map(argument);
-        format!("{:?}", (self.entry_time, self.call, args, ret, self.context, self.stack, self.size))
+        let registers = &self.registers;
+        format!(
+            "{:?}",
+            (self.entry_time, self.call, args, registers, ret, self.context, self.stack, self.size)
+        )
     }
 
     /// Bytes that one event takes in the ring buffer, the ring's own header included; frames of a stack come on top,
@@ -288,6 +328,37 @@ fn argument(
     };
     *slot += slots;
     Ok(arg)
+}
+
+/// A system call's arguments, and the registers that hold them.
+fn behind(call: &Syscall, at: &mut u32, string_size: u32) -> (Option<Registers>, Vec<Argument>) {
+    let offsets = || call.params.iter().map(|p| p.offset);
+    let (Some(from), Some(last)) = (offsets().min(), offsets().max()) else { return (None, Vec::new()) };
+    let size = last - from + 8;
+    let offset = take(at, size);
+    let mut registers = Registers { offset, from, size, cleared: Vec::new() };
+    let mut args = Vec::with_capacity(call.params.len());
+    for param in &call.params {
+        let here = offset + param.offset - from;
+        if param.lower_half && param.size > 4 {
+            registers.cleared.push(here + 4);
+        }
+        args.push(Argument {
+            name: param.name.clone(),
+            type_name: param.type_name.clone(),
+            shape: param.shape.clone(),
+            size: param.size,
+            offset: here,
+            slot: 0,
+            slots: 0,
+            string: None,
+            notes: Vec::new(),
+        });
+    }
+    for (arg, _) in args.iter_mut().zip(&call.params).filter(|(_, param)| param.text) {
+        arg.string = Some(string(at, string_size, true));
+    }
+    (Some(registers), args)
 }
 
 fn string(at: &mut u32, size: u32, user_too: bool) -> StringField {

@@ -12,9 +12,11 @@
 //! has enough; what was lost on the way is in [`Session::losses`]. Nothing here prints.
 #![forbid(unsafe_code)]
 
+pub mod abilities;
 mod arch;
 mod attach;
 mod attach_many;
+mod cgroup;
 mod context;
 mod danger;
 mod elsewhere;
@@ -24,6 +26,7 @@ mod filter;
 mod kernel;
 mod layout;
 mod list;
+mod load_all;
 mod modules;
 mod own;
 mod pattern;
@@ -36,9 +39,13 @@ mod request;
 mod session;
 mod sites;
 mod suggest;
+mod syscalls;
+mod systems;
 mod target;
 mod tracker;
 
+pub use attach::{Progress, Tell};
+pub use cgroup::Cgroup;
 pub use context::Context;
 pub use elsewhere::{Elsewhere, Function, elsewhere};
 pub use error::Error;
@@ -47,6 +54,7 @@ pub use filter::{Comm, Filter, PidNamespace};
 pub use kernel::Kernel;
 pub use layout::{Argument, Layout, NoteField, NoteKind, StringField};
 pub use list::{Listed, Offers, list, list_programs};
+pub use load_all::{Verdicts, load_all};
 pub use modules::Modules;
 pub use own::{own_pid_namespace, own_tgid};
 pub use pattern::{Pattern, split_list};
@@ -55,4 +63,5 @@ pub use program_spec::{ProgramSelector, ProgramSpec};
 pub use program_target::{ProgramFunction, TracedProgram};
 pub use request::{Mode, Request, Scope, TargetKind, TargetSpec};
 pub use session::{Failed, Losses, Session};
+pub use syscalls::{Param, Syscall};
 pub use target::{Resolved, Target};

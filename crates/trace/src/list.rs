@@ -6,6 +6,7 @@ use crate::plan::Method;
 use crate::program_spec::ProgramSpec;
 use crate::program_target::{self, Found, Look};
 use crate::request::{TargetKind, TargetSpec};
+use crate::syscalls;
 use crate::target::{self, Target};
 use bpf::{AttachTo, AttachType, Load, ProgType, Program};
 use btf::Kind;
@@ -24,6 +25,8 @@ pub struct Listed {
     pub prototype: String,
     /// Why no kernel can trace it, if so.
     pub obstacle: Option<String>,
+    /// Of a system call's wrapper, the call's own prototype.
+    pub syscall: Option<String>,
 }
 
 impl Listed {
@@ -42,15 +45,24 @@ impl Listed {
 /// One that is odd is listed with what is odd about it: a listing never ends for the sake of one.
 pub fn list(kernel: &Kernel, spec: &TargetSpec) -> Result<Vec<Listed>, Error> {
     let mut all = Vec::new();
-    for (module, btf) in target::places(kernel, spec)? {
-        for id in target::ids(&btf, spec, module.is_some()) {
-            let listed = |prototype, obstacle| {
-                let module = module.clone();
-                Listed { kind: spec.kind, module, program: None, prototype, obstacle }
+    for ((module, btf), ids) in target::found_by(kernel, spec)? {
+        let mut found: Vec<_> =
+            ids.into_iter().map(|id| (id, target::target(&btf, spec.kind, module.as_deref(), id))).collect();
+        syscalls::unwrap(kernel, found.iter_mut().filter_map(|(_, target)| target.as_mut().ok()))?;
+        for (id, target) in found {
+            let listed = |prototype, obstacle, syscall| Listed {
+                kind: spec.kind,
+                module: module.clone(),
+                program: None,
+                prototype,
+                obstacle,
+                syscall,
             };
-            let one = target::target(&btf, spec.kind, module.as_deref(), id)
-                .and_then(|t| Ok(listed(t.prototype(kernel)?, t.obstacle(kernel)?)));
-            all.push(one.unwrap_or_else(|error| listed(btf.func_decl(id), Some(error.to_string()))));
+            let one = target.and_then(|t| {
+                let syscall = t.syscall.as_ref().map(|call| call.prototype());
+                Ok(listed(t.prototype(kernel)?, t.obstacle(kernel)?, syscall))
+            });
+            all.push(one.unwrap_or_else(|error| listed(btf.func_decl(id), Some(error.to_string()), None)));
         }
     }
     if all.is_empty() {
@@ -70,6 +82,7 @@ pub fn list_programs(kernel: &Kernel, spec: &ProgramSpec, only_wanted: bool) -> 
         let about = format!("bpf:{} {} {} {}", program.id, program.kind, program.name, program.tag);
         let label = program.label();
         let listed = |prototype, obstacle| Listed {
+            syscall: None,
             kind: TargetKind::Program,
             module: None,
             program: Some(about.clone()),

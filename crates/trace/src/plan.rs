@@ -103,20 +103,31 @@ impl Plan {
     pub fn new(kernel: &Kernel, request: &Request) -> Result<Plan, Error> {
         let mut resolved = target::resolve(kernel, &request.targets)?;
         program_target::resolve(kernel, &request.programs, &mut resolved)?;
-        let Resolved { targets, mut refused, remarks } = resolved;
-        let count = targets.len() + refused.len();
-        let mut probes = Vec::with_capacity(targets.len());
         let preempt_count = PreemptCount::of(&kernel.btf);
         if preempt_count.is_none() {
             log::debug!("this kernel does not tell where its preempt count is: interrupts are not marked");
         }
+        let functions = resolved.targets.iter().any(|t| t.kind != TargetKind::Tracepoint);
+        let newer = if functions { kernel.newer() } else { Newer::default() };
+        Plan::of(kernel, request, resolved, preempt_count, newer)
+    }
+
+    /// Plans targets that are resolved already.
+    pub(crate) fn of(
+        kernel: &Kernel,
+        request: &Request,
+        resolved: Resolved,
+        preempt_count: Option<PreemptCount>,
+        newer: Newer,
+    ) -> Result<Plan, Error> {
+        let Resolved { targets, mut refused, remarks } = resolved;
+        let count = targets.len() + refused.len();
+        let mut probes = Vec::with_capacity(targets.len());
         let captures = Captures {
             string_size: request.string_size,
             context: preempt_count.is_some(),
             stack: request.stack,
         };
-        let functions = targets.iter().any(|t| t.kind != TargetKind::Tracepoint);
-        let newer = if functions { kernel.newer() } else { Newer::default() };
         for target in targets {
             let planned = one(kernel, request, &newer, captures, &target);
             match planned {

@@ -364,6 +364,7 @@ impl<'a> Look<'a> {
             ret: proto.ret,
             variadic: proto.variadic,
             address: None,
+            syscall: None,
         })
     }
 }

@@ -42,13 +42,22 @@ impl TargetSpec {
     /// Reads `name` or `module:name`, either part a glob if need be. `everywhere`: what names no module is looked for in
     /// vmlinux and all modules.
     pub fn new(kind: TargetKind, text: &str, everywhere: bool) -> Result<TargetSpec, Error> {
+        // A part that is wrong is shown with the whole.
+        let whole = |error| match error {
+            Error::Pattern { pattern, reason } if pattern.is_empty() && text.len() <= 60 => {
+                Error::Pattern { pattern: text.into(), reason }
+            }
+            error => error,
+        };
         let (scope, name) = match text.split_once(':') {
             // The kernel's names of modules have underscores where their files may have dashes.
-            Some((module, name)) => (Scope::Module(Pattern::new(&module.replace('-', "_"))?), name),
+            Some((module, name)) => {
+                (Scope::Module(Pattern::new(&module.replace('-', "_")).map_err(whole)?), name)
+            }
             None if everywhere => (Scope::Everywhere, text),
             None => (Scope::Kernel, text),
         };
-        Ok(TargetSpec { kind, pattern: Pattern::new(name)?, scope })
+        Ok(TargetSpec { kind, pattern: Pattern::new(name).map_err(whole)?, scope })
     }
 }
 

@@ -1,6 +1,6 @@
 //! A trace under way: programs loaded and attached, events drained, losses counted.
 
-use crate::attach::{self, Attacher, MOST_CALLS, Maps, Piece};
+use crate::attach::{self, Attacher, MOST_CALLS, Maps, Piece, Tell};
 use crate::elsewhere::{Elsewhere, Function};
 use crate::error::Error;
 use crate::event::Event;
@@ -106,18 +106,36 @@ impl Session {
         Ok(session)
     }
 
+    /// A session whose programs are loaded only: it has every map that one can name.
+    pub(crate) fn for_loading(plan: &Plan) -> Result<Session, Error> {
+        let mut session = Session::start(plan, 0)?;
+        if session.maps.calls.is_none() {
+            session.maps.calls = Some(Map::create(MapType::Hash, "calls", 8, cell::SIZE, MOST_CALLS)?);
+        }
+        session.maps.keep()?;
+        Ok(session)
+    }
+
+    pub(crate) fn maps(&self) -> &Maps {
+        &self.maps
+    }
+
+    pub(crate) fn modules(&self) -> &BTreeMap<String, BtfObject> {
+        &self.modules
+    }
+
     /// Loads and attaches every probe of the plan. A target that fails is listed in [`Session::failed`] if another
     /// succeeds; when none does, that is the error.
     ///
-    /// `stop` is asked now and then; when it says so, what is attached already is detached, and the answer is `false`.
-    pub fn attach(&mut self, plan: &Plan, stop: &mut dyn FnMut() -> bool) -> Result<bool, Error> {
+    /// `tell` hears of the progress; when it answers `true`, what is attached already is detached, and the answer is `false`.
+    pub fn attach(&mut self, plan: &Plan, tell: &mut Tell<'_>) -> Result<bool, Error> {
         self.probes.clone_from(&plan.probes);
         self.remarks.clone_from(&plan.remarks);
         for probe in &plan.probes {
             self.open_module(probe)?;
         }
         let attacher = Attacher { plan, maps: &self.maps, modules: &self.modules };
-        let (results, stopped) = attacher.all(stop);
+        let (results, stopped) = attacher.all(tell);
         let mut first = None;
         for (index, result) in results.into_iter().enumerate() {
             let Some(probe) = self.probes.get_mut(index) else { continue };
@@ -146,7 +164,7 @@ impl Session {
             }
         }
         if stopped {
-            self.detach();
+            self.detach(tell);
             return Ok(false);
         }
         // Not about one target: the next would fare no better.
@@ -284,9 +302,9 @@ impl Session {
     }
 
     /// Detaches every probe; what is in the ring can still be drained.
-    pub fn detach(&mut self) {
+    pub fn detach(&mut self, tell: &mut Tell<'_>) {
         self.missed_before += missed(&self.attached);
-        attach::release(std::mem::take(&mut self.attached));
+        attach::release(std::mem::take(&mut self.attached), tell);
         self.tracker.clear();
     }
 
@@ -305,7 +323,7 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         // Side by side, which closing descriptors one by one at the end of the process is not.
-        attach::release(std::mem::take(&mut self.attached));
+        attach::release(std::mem::take(&mut self.attached), &mut |_| false);
     }
 }
 

@@ -7,12 +7,14 @@ use crate::pattern::Pattern;
 use crate::program_target::{self, ProgramFunction};
 use crate::request::{Scope, TargetKind, TargetSpec};
 use crate::suggest;
+use crate::syscalls::{self, Syscall};
+use crate::systems;
 use btf::{Btf, Kind, TypeId};
 use std::collections::HashSet;
 use std::sync::Arc;
 
 /// Typedefs of this prefix carry the prototype of a tracepoint (include/trace/bpf_probe.h).
-const TRACEPOINT_TYPEDEF: &str = "btf_trace_";
+pub(crate) const TRACEPOINT_TYPEDEF: &str = "btf_trace_";
 
 /// What a scope calls the kernel itself.
 const VMLINUX: &str = "vmlinux";
@@ -36,6 +38,8 @@ pub struct Target {
     pub ret: TypeId,
     /// Takes `...` besides.
     pub variadic: bool,
+    /// The system call that it is the wrapper of.
+    pub syscall: Option<Syscall>,
     /// Where it is, for what only kallsyms knows; its arguments are then the registers as they are.
     pub address: Option<u64>,
 }
@@ -144,8 +148,8 @@ pub fn resolve(kernel: &Kernel, specs: &[TargetSpec]) -> Result<Resolved, Error>
     let mut seen = HashSet::new();
     for spec in specs {
         let mut found = false;
-        for (module, btf) in places(kernel, spec)? {
-            for id in ids(&btf, spec, module.is_some()) {
+        for ((module, btf), ids) in found_by(kernel, spec)? {
+            for id in ids {
                 found = true;
                 if !seen.insert((module.clone(), id)) {
                     continue;
@@ -164,16 +168,20 @@ pub fn resolve(kernel: &Kernel, specs: &[TargetSpec]) -> Result<Resolved, Error>
             if untyped.is_empty() {
                 return Err(unknown(kernel, spec));
             }
-            let names: Vec<&str> = untyped.iter().map(|t| t.name.as_str()).collect();
-            resolved.remarks.push(format!(
-                "{}: no prototype is known for {}: the registers that may hold arguments are shown",
-                spec.pattern,
-                names.join(", ")
-            ));
+            let names = untyped.iter().map(|t| t.name.as_str());
+            let names: Vec<&str> = names.filter(|name| !syscalls::is_wrapper(name)).collect();
+            if !names.is_empty() {
+                resolved.remarks.push(format!(
+                    "{}: no prototype is known for {}: the registers that may hold arguments are shown",
+                    spec.pattern,
+                    names.join(", ")
+                ));
+            }
             resolved.targets.extend(untyped);
         }
     }
     merge(kernel, &mut resolved)?;
+    syscalls::unwrap(kernel, resolved.targets.iter_mut())?;
     match (resolved.targets.as_slice(), resolved.refused.as_slice()) {
         ([], [(target, reason)]) => Err(Error::Target { target: target.clone(), reason: reason.clone() }),
         ([], [(target, reason), ..]) => {
@@ -218,20 +226,53 @@ fn merge(kernel: &Kernel, resolved: &mut Resolved) -> Result<(), Error> {
 /// A module's name, `None` for the kernel itself, and its types.
 type Place = (Option<String>, Arc<Btf>);
 
+/// What a pattern found somewhere: ids of that place's types.
+pub(crate) type Found = (Place, Vec<TypeId>);
+
+/// Everything that a pattern matches. What stands before a tracepoint's colon is a module, or else a system.
+pub(crate) fn found_by(kernel: &Kernel, spec: &TargetSpec) -> Result<Vec<Found>, Error> {
+    let all = |places: Vec<Place>| -> Vec<Found> {
+        let found = places.into_iter().map(|place| {
+            let ids = ids(&place.1, spec, place.0.is_some());
+            (place, ids)
+        });
+        found.filter(|(_, ids)| !ids.is_empty()).collect()
+    };
+    let (TargetKind::Tracepoint, Scope::Module(scope)) = (spec.kind, &spec.scope) else {
+        return Ok(all(places(kernel, spec)?));
+    };
+    if scope.as_str() == VMLINUX {
+        return Ok(all(places(kernel, spec)?));
+    }
+    let mut found = all(modules(kernel, &|name| scope.matches(name)));
+    if found.is_empty() || scope.is_glob() || spec.pattern.is_glob() {
+        match systems::find(kernel, spec, scope) {
+            Ok(None) if found.is_empty() => return Ok(all(places(kernel, spec)?)),
+            Err(error) if found.is_empty() => return Err(error),
+            Ok(None) | Err(_) => {}
+            Ok(Some(more)) => found.extend(more),
+        }
+    }
+    Ok(found)
+}
+
+/// The modules of that name, as far as their types are known.
+pub(crate) fn modules(kernel: &Kernel, wanted: &dyn Fn(&str) -> bool) -> Vec<Place> {
+    let mut places: Vec<Place> = Vec::new();
+    for name in kernel.modules.names().into_iter().filter(|n| wanted(n)) {
+        match kernel.modules.types(&name) {
+            Ok(btf) => places.push((Some(name), btf)),
+            // Unloaded meanwhile, or built for another kernel: the others are none the worse.
+            Err(error) => log::debug!("types of module {name}: {error}"),
+        }
+    }
+    places
+}
+
 /// Where a pattern is to be looked for. What a module's BTF has of its own is asked for there, never its base's.
 pub(crate) fn places(kernel: &Kernel, spec: &TargetSpec) -> Result<Vec<Place>, Error> {
     let vmlinux = (None, Arc::clone(&kernel.btf));
-    let modules = |wanted: &dyn Fn(&str) -> bool| {
-        let mut places: Vec<Place> = Vec::new();
-        for name in kernel.modules.names().into_iter().filter(|n| wanted(n)) {
-            match kernel.modules.types(&name) {
-                Ok(btf) => places.push((Some(name), btf)),
-                // Unloaded meanwhile, or built for another kernel: the others are none the worse.
-                Err(error) => log::debug!("types of module {name}: {error}"),
-            }
-        }
-        places
-    };
+    let modules = |wanted: &dyn Fn(&str) -> bool| modules(kernel, wanted);
     Ok(match &spec.scope {
         Scope::Kernel if spec.pattern.is_glob() => vec![vmlinux],
         // Opening every module's types is for names that the kernel itself has not.
@@ -251,16 +292,7 @@ pub(crate) fn places(kernel: &Kernel, spec: &TargetSpec) -> Result<Vec<Place>, E
         Scope::Module(module) => {
             let places = modules(&|name| module.matches(name));
             if places.is_empty() {
-                let has = |prefix: &str, kind| {
-                    kernel.btf.find(kind, &format!("{prefix}{}", spec.pattern)).is_some()
-                };
-                let reason = if spec.kind == TargetKind::Tracepoint && has(TRACEPOINT_TYPEDEF, Kind::Typedef)
-                {
-                    format!(
-                        "no loaded module is named {module}; a tracepoint goes without its system: btrace -t {}",
-                        spec.pattern
-                    )
-                } else if module.is_glob() {
+                let reason = if module.is_glob() {
                     format!("no loaded module whose types are known matches {module}")
                 } else {
                     kernel.modules.absence(module.as_str())
@@ -312,6 +344,7 @@ fn function(btf: &Btf, id: TypeId) -> Result<Target, Error> {
         params: proto.params,
         ret: proto.ret,
         variadic: proto.variadic,
+        syscall: None,
         address: None,
     })
 }
@@ -354,6 +387,7 @@ fn tracepoint(btf: &Btf, id: TypeId) -> Result<Target, Error> {
         params,
         ret: TypeId(0),
         variadic: false,
+        syscall: None,
         address: None,
     })
 }
@@ -382,6 +416,7 @@ fn untyped(kernel: &Kernel, spec: &TargetSpec) -> Result<Vec<Target>, Error> {
         params: registers().collect(),
         ret: word,
         variadic: false,
+        syscall: None,
         address: Some(symbol.address),
     });
     Ok(targets.collect())
@@ -413,6 +448,8 @@ pub(crate) fn unknown(kernel: &Kernel, spec: &TargetSpec) -> Error {
         }
     } else if tracepoint_names().any(|n| n == name) {
         format!("; there is a tracepoint of that name: btrace -t {name}")
+    } else if let Some(function) = syscalls::meant(btf, name) {
+        format!("; the system call's function is {function}: btrace -k {function}")
     } else {
         match variants(name) {
             found if !found.is_empty() => {

@@ -36,11 +36,11 @@ fn an_untyped_tracepoint_gives_the_same_event() {
         started => started.expect("start"),
     };
     let mut command = bpf::Held::spawn("/bin/true; :").expect("command");
-    assert!(session.attach(&plan, &mut || false).expect("attach"));
+    assert!(session.attach(&plan, &mut |_| false).expect("attach"));
     assert_eq!(session.probes()[0].method.name(), "raw_tp");
     command.release().expect("release");
     assert!(command.wait().expect("wait").success());
-    session.detach();
+    session.detach(&mut |_| false);
     let mut seen = Vec::new();
     session
         .drain(|event| {

@@ -28,6 +28,7 @@ Workloads:
   bind-used             bind(2) a TCP port that is taken (EADDRINUSE); prints it
   sleep-ms N            clock_nanosleep for N milliseconds
   bpf-programs N [PIN]  load BPF programs that call each other, pin one at PIN, and run them N times
+  cgroup-namespace CMD  sh -c CMD in a cgroup namespace of its own; fails as CMD does
   empty-fentry FUNC     attach a BPF program that does nothing to FUNC's entry, say so, and keep it until killed
 
 Options:
@@ -199,6 +200,15 @@ fn prepare(words: &[&str]) -> Outcome<Ready> {
             let count = u32::try_from(number(count)?).map_err(|e| Trouble::Usage(format!("{count}: {e}")))?;
             let programs = programs::Programs::load(pin.first().copied()).map_err(Trouble::Unexpected)?;
             Box::new(move || programs.run(count).map(|()| Done::default()).map_err(Trouble::Unexpected))
+        }
+        ["cgroup-namespace", command] => {
+            let command = command.to_string();
+            sys::new_cgroup_namespace()?;
+            Box::new(move || {
+                let status = std::process::Command::new("/bin/sh").args(["-c", &command]).status()?;
+                let failed = || Trouble::Unexpected(status.to_string());
+                status.success().then(Done::default).ok_or_else(failed)
+            })
         }
         ["empty-fentry", function] => {
             let attached = empty::attach(function).map_err(Trouble::Unexpected)?;

@@ -221,6 +221,12 @@ pub fn mount(kind: &str, place: &str) -> io::Result<()> {
     check(result.into()).map(drop)
 }
 
+/// unshare of the cgroup namespace.
+pub fn new_cgroup_namespace() -> io::Result<()> {
+    // SAFETY: no memory is involved.
+    check(unsafe { libc::unshare(libc::CLONE_NEWCGROUP) }.into()).map(drop)
+}
+
 /// chmod.
 pub fn chmod(path: &str, mode: u32) -> io::Result<()> {
     let path = c_string(path)?;

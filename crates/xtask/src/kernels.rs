@@ -110,6 +110,42 @@ impl Stock {
         Kernel::at(&find_image(&root).with_context(|| format!("no kernel image under {}", root.display()))?)
     }
 
+    /// What modules are built with: the headers of this very release, the programs of its kbuild, and the C library that
+    /// those are linked against, unpacked under `kernels/LABEL/headers`; and the release.
+    pub fn headers(&self) -> Result<(PathBuf, String)> {
+        let release = self.kernel()?.release;
+        let folder = workspace::lab().join("kernels").join(self.label);
+        let headers = folder.join("headers");
+        let _lock = workspace::lock(&folder.join("lock"))?;
+        if !headers.join("usr/src").join(format!("linux-headers-{release}")).is_dir() {
+            self.fetch_headers(&folder, &headers, &release)
+                .with_context(|| format!("fetching the headers of kernel {}", self.label))?;
+        }
+        Ok((headers, release))
+    }
+
+    fn fetch_headers(&self, folder: &Path, headers: &Path, release: &str) -> Result<()> {
+        eprintln!("lab: fetching the headers of kernel {} ({release})", self.label);
+        let archive = Archive::open(&workspace::lab().join("apt").join(self.suite.name), self.suite)?;
+        let package = format!("linux-headers-{release}");
+        let depends = archive.depends(&package).with_context(|| {
+            format!(
+                "the mirror has moved on from {release}: remove {} to take the newest kernel",
+                folder.display()
+            )
+        })?;
+        let parts = depends
+            .into_iter()
+            .filter(|name| name.starts_with("linux-kbuild-") || name.starts_with("linux-headers-"));
+        let packages: Vec<String> = [package, "libc6".to_string()].into_iter().chain(parts).collect();
+        let aside = tempfile::tempdir_in(folder).context("making a folder to unpack in")?;
+        archive.unpack(&packages, aside.path())?;
+        if headers.exists() {
+            fs::remove_dir_all(headers).context("removing the headers of an older release")?;
+        }
+        fs::rename(aside.keep(), headers).context("keeping the headers")
+    }
+
     fn fetch(&self, folder: &Path, root: &Path) -> Result<()> {
         eprintln!(
             "lab: fetching kernel {} ({} of Debian {})",

@@ -8,12 +8,14 @@ mod cpio;
 mod demo;
 mod dist;
 mod frames;
+mod fuzz;
 mod guest;
 mod initramfs;
 mod kernels;
 mod matrix;
 mod modules;
 mod test;
+mod testmod;
 mod vm;
 mod vm_command;
 mod workspace;
@@ -37,6 +39,7 @@ enum Chore {
     Vm(vm_command::Arguments),
     Bench(bench::Arguments),
     Dist(dist::Arguments),
+    Fuzz(fuzz::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -46,6 +49,7 @@ fn main() -> ExitCode {
         Chore::Vm(arguments) => vm_command::run(arguments),
         Chore::Bench(arguments) => bench::run(&arguments),
         Chore::Dist(arguments) => dist::run(&arguments),
+        Chore::Fuzz(arguments) => fuzz::run(&arguments),
     };
     match result {
         Ok(status) => ExitCode::from(status),

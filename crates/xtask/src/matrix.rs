@@ -1,8 +1,11 @@
 //! The lab matrix: what btrace must do on every kernel, checked on each of them.
 
+mod cases;
 mod methods;
 mod options;
 mod programs;
+mod shapes;
+mod syscalls;
 mod values;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,6 +17,7 @@ use serde_json::Value;
 
 use crate::frames::{self, Ran};
 use crate::kernels::{STOCK, Stock};
+use crate::testmod;
 use crate::vm::VmOptions;
 
 /// One command and what must come of it.
@@ -31,6 +35,12 @@ waiting() { rm -f /tmp/pid; workloads --pid --wait "$@" >/tmp/pid & w=$!; until_
 traced() { rm -f /tmp/said; btrace "$@" 2>/tmp/said & b=$!; until_said running /tmp/said; }
 # Ends it by a signal, shows what it said, and exits with its status.
 ended() { kill -$1 $b; wait $b; s=$?; cat /tmp/said >&2; exit $s; }
+# The release, then what was seen of a function of the module of shapes: as text, as JSON, and on stderr why not.
+shape() {
+    uname -r
+    [ -e /sys/kernel/btf/btrace_shapes ] || { btrace -k btrace_shapes:$1; return; }
+    grep "^$1 " /tmp/shapes.txt; grep "\"target\":\"$1\"" /tmp/shapes.json; grep ":$1: " /tmp/shapes.err >&2; return 0
+}
 until_said() { for i in $(seq 100); do grep -q "$1" "$2" 2>/dev/null && return; sleep 0.1; done; echo "never said: $1" >&2; exit 99; }
 "#;
 
@@ -50,8 +60,9 @@ const AT_ONCE: usize = 2;
 /// For all checks of one kernel, on a slow machine.
 const TIMEOUT: Duration = Duration::from_secs(900);
 
-/// Runs every check on every stock kernel, one boot each, and says how each went on stderr.
-pub fn run(only: Option<&str>) -> Result<Tally> {
+/// Runs every check on every stock kernel, one boot each, and says how each went on stderr. With `words`, only the checks
+/// whose names contain one of them.
+pub fn run(only: Option<&str>, words: &[String]) -> Result<Tally> {
     let kernels: Vec<&Stock> = STOCK.iter().filter(|s| only.is_none_or(|only| only == s.label)).collect();
     ensure!(!kernels.is_empty(), "the lab has no such kernel");
     let next = AtomicUsize::new(0);
@@ -60,7 +71,7 @@ pub fn run(only: Option<&str>) -> Result<Tally> {
         for _ in 0..AT_ONCE {
             scope.spawn(|| {
                 while let Some(stock) = kernels.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let (passed, failed, report) = kernel(stock);
+                    let (passed, failed, report) = kernel(stock, words);
                     let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
                     tally.passed += passed;
                     tally.failed += failed;
@@ -74,15 +85,32 @@ pub fn run(only: Option<&str>) -> Result<Tally> {
 
 /// Runs every check on one kernel: how many passed and failed, and what is to be said. A guest that gave no answer is
 /// one failure.
-fn kernel(stock: &Stock) -> (usize, usize, String) {
+fn kernel(stock: &Stock, words: &[String]) -> (usize, usize, String) {
     let (mut passed, mut failed, mut report) = (0, 0, String::new());
-    let checks: Vec<&Check> = [CHECKS, values::CHECKS, programs::CHECKS, options::CHECKS, methods::CHECKS]
-        .into_iter()
-        .flatten()
-        .collect();
+    let checks: Vec<&Check> = [
+        CHECKS,
+        values::CHECKS,
+        programs::CHECKS,
+        options::CHECKS,
+        methods::CHECKS,
+        shapes::CHECKS,
+        syscalls::CHECKS,
+        cases::CHECKS,
+    ]
+    .into_iter()
+    .flatten()
+    .filter(|check| words.is_empty() || words.iter().any(|word| check.name.contains(word)))
+    .collect();
     let commands: Vec<String> = checks.iter().map(|c| format!("{PRELUDE}{}", c.command)).collect();
     let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
+    let additions = match testmod::additions(stock) {
+        Ok(additions) => additions,
+        Err(error) => {
+            return (0, 1, format!("lab {:<5} FAILED  the module of shapes: {error:#}\n", stock.label));
+        }
+    };
     let options = VmOptions {
+        additions,
         modules: MODULES.iter().map(ToString::to_string).collect(),
         timeout: TIMEOUT,
         ..VmOptions::new(stock.label, "")
@@ -243,7 +271,7 @@ const CHECKS: &[Check] = &[
         },
     },
     Check {
-        name: "Ctrl-C straight after a burst: what is in the buffer is still printed",
+        name: "case 23: Ctrl-C straight after a burst: what is in the buffer is still printed",
         command: r"
             waiting read-zero 20000 512
             traced -k vfs_read --filter-pid $w
@@ -325,7 +353,7 @@ const CHECKS: &[Check] = &[
     Check {
         name: "an error filter that cannot apply is an error",
         command: "btrace -k vfs_read --mode entry --errors",
-        judge: |ran| refused(ran, "not a function's return"),
+        judge: |ran| refused(ran, "--errors needs --mode exit"),
     },
     Check {
         name: "functions that the tracer itself needs are refused, and their neighbours traced",
@@ -359,7 +387,7 @@ EOF
         },
     },
     Check {
-        name: "a ring buffer that does not fit is made smaller, and that is said",
+        name: "case 13: a ring buffer that does not fit is made smaller, and that is said",
         command: "btrace -k vfs_read --buffer-size 2G -o /tmp/o -c 'workloads read-zero 2 3'",
         judge: |ran| {
             ensure!(
@@ -465,7 +493,7 @@ EOF
             }
             no_loss(ran)?;
             let configured: Vec<&str> =
-                ran.stdout.lines().filter(|l| l.starts_with("loop_configure ")).collect();
+                ran.stdout.lines().filter(|l| l.starts_with("loop:loop_configure ")).collect();
             ensure!(configured.len() == 1, "{} calls of loop_configure", configured.len());
             for part in [
                 "args=((struct loop_device *)lo=0xffff",
@@ -474,7 +502,7 @@ EOF
             ] {
                 ensure!(configured[0].contains(part), "{part} in {}", configured[0]);
             }
-            ensure!(ran.stdout.lines().any(|l| l.starts_with("lo_ioctl ")), "lo_ioctl");
+            ensure!(ran.stdout.lines().any(|l| l.starts_with("loop:lo_ioctl ")), "lo_ioctl");
             Ok(())
         },
     },
@@ -488,7 +516,10 @@ EOF
             2 => refused(ran, NO_MODULE_TYPES),
             _ => {
                 no_loss(ran)?;
-                ensure!(ran.stdout.contains("lo_ioctl args=((struct block_device *)bdev=0xffff"), "lo_ioctl");
+                ensure!(
+                    ran.stdout.contains("loop:lo_ioctl args=((struct block_device *)bdev=0xffff"),
+                    "lo_ioctl"
+                );
                 Ok(())
             }
         },
@@ -740,7 +771,7 @@ EOF
         },
     },
     Check {
-        name: "kallsyms without addresses: stacks without names, and one line that says why",
+        name: "case 12: kallsyms without addresses: stacks without names, and one line that says why",
         command: r"
             echo 2 >/proc/sys/kernel/kptr_restrict
             btrace -k vfs_read --output-stack --limit-events 2 -c 'workloads read-zero 5 512'; s=$?

@@ -20,6 +20,10 @@ pub struct Arguments {
     /// Only this kernel of the lab: 5.10, 6.1, 6.12 or 7.2
     #[arg(long, value_name = "VERSION")]
     kernel: Option<String>,
+
+    /// Only the lab's checks whose names contain one of these words
+    #[arg(long, value_name = "WORD", num_args = 1.., requires = "lab")]
+    check: Vec<String>,
 }
 
 /// A step that failed has said why itself.
@@ -47,7 +51,7 @@ fn steps(arguments: &Arguments) -> Result<u8> {
             }
         }
     }
-    let tally = matrix::run(arguments.kernel.as_deref())?;
+    let tally = matrix::run(arguments.kernel.as_deref(), &arguments.check)?;
     eprintln!("in {} s", start.elapsed().as_secs());
     if !failed.is_empty() {
         eprintln!("FAILED: {}", failed.join(", "));

@@ -43,14 +43,19 @@ impl Json {
             let retval = probe.layout.ret.as_ref().map_or(String::new(), |r| {
                 format!(",\"retval\":{{\"type\":{},\"value\":", string(&r.type_name))
             });
-            let (name, method) = (string(&probe.target.name), string(probe.method.name()));
+            let (name, method) = (string(&probe.target.label()), string(probe.method.name()));
             let program = probe.target.program.as_ref().map_or(String::new(), |function| {
                 let program = &function.program;
                 let (name, tag) = (string(&program.name), string(&program.tag));
                 format!(",\"program\":{{\"id\":{},\"name\":{name},\"tag\":{tag}}}", program.id)
             });
+            let syscall = probe.target.syscall.as_ref().map_or(String::new(), |call| {
+                format!("\"syscall\":{},\"compat\":{},", string(&call.name), call.compat)
+            });
+            let module = probe.target.module.as_deref().map_or("null".to_string(), string);
             Fixed {
-                head: format!("{{\"target\":{name}{program},\"method\":{method},\"time\":\"").into_bytes(),
+                head: format!("{{\"target\":{name},\"module\":{module}{program},{syscall}\"method\":{method},\"time\":\"")
+                    .into_bytes(),
                 args: args.collect(),
                 retval: retval.into_bytes(),
             }

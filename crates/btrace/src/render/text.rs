@@ -30,7 +30,8 @@ impl TextLines {
             let retval =
                 probe.layout.ret.as_ref().map_or(String::new(), |r| format!(" retval=({})", r.type_name));
             Fixed {
-                head: format!("{}{} args=(", arrow(probe), title(probe, probes)).into_bytes(),
+                head: format!("{}{}{} args=(", arrow(probe), title(probe, probes), compat(probe))
+                    .into_bytes(),
                 args: args.collect(),
                 retval: retval.into_bytes(),
             }
@@ -97,6 +98,11 @@ fn arrow(probe: &Probe) -> &'static str {
         (Some(_), None) => "→ ",
         (Some(_), Some(_)) => "← ",
     }
+}
+
+/// Marks the system calls of 32-bit programs: their numbers are not those of the 64-bit ones.
+fn compat(probe: &Probe) -> &'static str {
+    if probe.target.syscall.as_ref().is_some_and(|call| call.compat) { " compat" } else { "" }
 }
 
 /// A thread's name; anything that could harm a terminal or break the line is escaped.

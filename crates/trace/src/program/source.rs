@@ -2,7 +2,7 @@
 
 use super::cell;
 use crate::arch::{self, Place};
-use crate::layout::{Argument, Layout};
+use crate::layout::{Argument, Layout, Registers};
 use asm::{Arg, Func, Helper, Reg, Size};
 
 /// One way.
@@ -30,13 +30,18 @@ impl Source {
         ctx: Reg,
         record: Reg,
     ) {
+        if let Some(registers) = &layout.registers {
+            mark(f, "registers of the program that made the system call");
+            let from = self.first(f, ctx);
+            behind(f, registers, from, record);
+        }
         if self == Source::Copied {
-            let all = || layout.args.iter().chain(&layout.ret);
+            let all = || layout.args.iter().chain(&layout.ret).filter(|a| a.slots > 0);
             let slots: u32 = all().map(|a| a.slots).sum();
             let Some(first) = all().next() else { return };
             mark(f, "arguments");
             let (to, size) = (Arg::Offset(record, first.offset as i32), Arg::Imm(i64::from(slots * 8)));
-            f.call(Helper::PROBE_READ_KERNEL, &[to, size, Arg::Reg(ctx)]);
+            f.call(Helper::PROBE_READ_KERNEL, &[to, size, Arg::Offset(ctx, (first.slot * 8) as i32)]);
             return;
         }
         let places = arch::places(layout.args.iter().map(|a| a.size));
@@ -98,6 +103,28 @@ impl Source {
         }
     }
 
+    /// The first argument.
+    fn first(self, f: &mut Func<'_>, ctx: Reg) -> Reg {
+        match self {
+            Source::Slots => f.load(Size::DW, ctx, 0),
+            Source::Copied => {
+                let cell = f.slot(8, 8);
+                f.call(Helper::PROBE_READ_KERNEL, &[Arg::SlotAddr(cell, 0), Arg::Imm(8), Arg::Reg(ctx)]);
+                f.load_slot(Size::DW, cell, 0)
+            }
+            Source::Helpers => {
+                let cell = f.slot(8, 8);
+                f.store_slot(Size::DW, cell, 0, 0);
+                f.call(Helper::GET_FUNC_ARG, &[Arg::Reg(ctx), Arg::Imm(0), Arg::SlotAddr(cell, 0)]);
+                f.load_slot(Size::DW, cell, 0)
+            }
+            Source::Registers => {
+                f.load(Size::DW, ctx, arch::REGISTERS.first().copied().unwrap_or(arch::RESULT))
+            }
+            Source::Kept(kept) => f.load(Size::DW, kept, cell::ARGUMENTS),
+        }
+    }
+
     /// A slot of the return value.
     pub(super) fn result(self, f: &mut Func<'_>, ret: &Argument, slot: u32, ctx: Reg) -> Reg {
         match self {
@@ -110,6 +137,17 @@ impl Source {
             }
             Source::Registers | Source::Kept(_) => f.load(Size::DW, ctx, arch::RESULT),
         }
+    }
+}
+
+/// Copies the registers of a system call, which `from` points to.
+fn behind(f: &mut Func<'_>, registers: &Registers, from: Reg, record: Reg) {
+    let Registers { offset, from: first, size, cleared } = registers;
+    let from = f.alu(asm::Alu::Add, asm::Width::W64, from, i64::from(*first));
+    let (to, size) = (Arg::Offset(record, *offset as i32), Arg::Imm(i64::from(*size)));
+    f.call(Helper::PROBE_READ_KERNEL, &[to, size, Arg::Reg(from)]);
+    for half in cleared {
+        f.store(Size::W, record, *half as i32, 0);
     }
 }
 

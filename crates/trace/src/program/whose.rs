@@ -3,10 +3,12 @@
 use super::source::Source;
 use super::values::copied_slot;
 use super::{Lines, maps};
+use crate::cgroup::{Ancestry, Cgroup};
 use crate::filter::{Comm, Filter};
 use crate::layout::{Argument, header};
 use crate::plan::Plan;
 use asm::{Alu, Arg, Cmp, Func, Helper, Reg, Size, Width};
+use std::collections::BTreeMap;
 
 /// The current task, as far as the filter had to look at it already.
 #[derive(Default)]
@@ -66,7 +68,8 @@ pub(super) fn on_cpu(f: &mut Func<'_>, lines: &Lines, plan: &Plan) {
 
 /// Returns `otherwise` from the program unless the current task passes the filter.
 pub(super) fn admit(f: &mut Func<'_>, lines: &Lines, plan: &Plan, otherwise: i64) -> Who {
-    let Filter { tgids, tids, pid_namespace, comms, cpus: _, errors: _, not_tgid, followed } = &plan.filter;
+    let Filter { tgids, tids, pid_namespace, comms, cpus: _, cgroups, errors: _, not_tgid, followed } =
+        &plan.filter;
     let (mut tgids, mut tids) = (tgids.as_slice(), tids.as_slice());
     let mut who = Who { task: None, pid_tgid: None, tgid: None };
     if *followed {
@@ -76,6 +79,10 @@ pub(super) fn admit(f: &mut Func<'_>, lines: &Lines, plan: &Plan, otherwise: i64
         f.store_slot(Size::DW, key, 0, task);
         let found = f.call(Helper::MAP_LOOKUP_ELEM, &[Arg::Map(maps::TASKS), Arg::SlotAddr(key, 0)]);
         f.if_(Cmp::Eq, Width::W64, found, 0, |f| f.ret(otherwise));
+    }
+    if !cgroups.is_empty() {
+        lines.mark(f, "filter: cgroup");
+        one_of_cgroups(f, cgroups);
     }
     if !comms.is_empty() {
         lines.mark(f, "filter: name of the thread");
@@ -142,6 +149,26 @@ fn one_of(f: &mut Func<'_>, value: Reg, wanted: &[u32], otherwise: i64) {
             f.if_(Cmp::Eq, Width::W64, found, 0, |f| f.ret(otherwise));
         }
     }
+}
+
+/// Returns from the program unless the task is in one of these cgroups, or below.
+fn one_of_cgroups(f: &mut Func<'_>, wanted: &[Cgroup]) {
+    if let [one] = wanted {
+        let id = one.ancestry.id(f, one.level);
+        let right = f.imm(one.id as i64);
+        return f.if_(Cmp::Ne, Width::W64, id, right, |f| f.ret(0));
+    }
+    let found = f.var();
+    f.assign(found, 0);
+    let levels: BTreeMap<u32, Ancestry> = wanted.iter().map(|c| (c.level, c.ancestry)).collect();
+    for (level, ancestry) in levels {
+        let id = ancestry.id(f, level);
+        for one in wanted.iter().filter(|c| c.level == level) {
+            let right = f.imm(one.id as i64);
+            f.if_(Cmp::Eq, Width::W64, id, right, |f| f.assign(found, 1));
+        }
+    }
+    f.if_(Cmp::Eq, Width::W64, found, 0, |f| f.ret(0));
 }
 
 /// Returns from the program unless the thread's whole name is one of these.

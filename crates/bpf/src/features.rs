@@ -1,0 +1,163 @@
+//! Trying what this kernel grants: programs of two instructions, and links that are gone at once.
+//!
+//! Nothing runs and nothing stays: a probe is for an answer alone. Program and attach types are plain numbers here, for a
+//! kernel may be asked about one that nothing else in this crate uses.
+
+use crate::error::{Error, Result};
+use crate::map::{Map, MapType};
+use crate::sys::{self, Attr, ProgLoad, addr, addr_mut, bpf_fd};
+use std::ffi::CString;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+/// BPF_LINK_CREATE.
+const LINK_CREATE: u32 = 28;
+
+/// `r0 = 0; exit`.
+const NOTHING: [u64; 2] = [0xb7, 0x95];
+
+/// `BPF_PROG_TYPE_KPROBE`.
+pub const PROG_TYPE_KPROBE: u32 = 2;
+/// `BPF_PROG_TYPE_RAW_TRACEPOINT`.
+pub const PROG_TYPE_RAW_TRACEPOINT: u32 = 17;
+/// `BPF_PROG_TYPE_TRACING`.
+pub const PROG_TYPE_TRACING: u32 = 26;
+
+/// BPF_LINK_CREATE with the part of its union that kprobe_multi and tracing_multi use.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct LinkCreate {
+    prog_fd: u32,
+    target_fd: u32,
+    attach_type: u32,
+    flags: u32,
+    rest: [u64; 6],
+}
+
+// SAFETY: repr(C), integers and an array of integers only, 64 bytes that add up: no padding.
+unsafe impl Attr for LinkCreate {}
+const _: () = assert!(size_of::<LinkCreate>() == 64);
+
+/// A program of two instructions, loaded.
+#[derive(Debug)]
+pub struct Tried {
+    fd: OwnedFd,
+    attach_type: u32,
+}
+
+/// Loads a program that does nothing: `enum bpf_prog_type`, `enum bpf_attach_type`, and the BTF id that it is for (0: none).
+///
+/// A refusal carries the verifier's log, when there is one.
+pub fn try_load(prog_type: u32, attach_type: u32, attach_btf_id: u32) -> Result<Tried> {
+    let mut log = vec![0u8; 4096];
+    let mut attr = ProgLoad {
+        prog_type,
+        insn_cnt: NOTHING.len() as u32,
+        insns: addr(&NOTHING),
+        license: c"Dual MIT/GPL".as_ptr() as u64,
+        prog_name: sys::object_name("tried"),
+        expected_attach_type: attach_type,
+        attach_btf_id,
+        log_level: 1,
+        log_size: log.len() as u32,
+        log_buf: addr_mut(&mut log),
+        ..Default::default()
+    };
+    match bpf_fd(sys::PROG_LOAD, &mut attr) {
+        Ok(fd) => Ok(Tried { fd, attach_type }),
+        Err(source) => Err(Error::Load { name: "tried".into(), source, log: crate::prog::log_text(&log) }),
+    }
+}
+
+impl Tried {
+    /// Attaches it to one function by name through `kprobe_multi`, and detaches.
+    pub fn kprobe_multi(&self, function: &str) -> Result<()> {
+        let name = c_string(function)?;
+        let names = [name.as_ptr() as u64];
+        // flags and cnt, syms, addrs, cookies.
+        self.link("kprobe_multi", [1 << 32, addr(&names), 0, 0, 0, 0])
+    }
+
+    /// Attaches it to one function by BTF id through `tracing_multi`, and detaches.
+    pub fn tracing_multi(&self, btf_id: u32) -> Result<()> {
+        let ids = [btf_id];
+        // ids, cookies, cnt.
+        self.link("tracing_multi", [addr(&ids), 0, 1, 0, 0, 0])
+    }
+
+    fn link(&self, how: &str, rest: [u64; 6]) -> Result<()> {
+        let prog_fd = self.fd.as_raw_fd() as u32;
+        let mut attr = LinkCreate { prog_fd, attach_type: self.attach_type, rest, ..Default::default() };
+        bpf_fd(LINK_CREATE, &mut attr)
+            .map(drop)
+            .map_err(|source| Error::Sys { action: format!("attach by {how}"), source })
+    }
+}
+
+/// `struct perf_event_attr` up to `config2` (`PERF_ATTR_SIZE_VER1`).
+#[repr(C)]
+#[derive(Default)]
+struct PerfEvent {
+    ty: u32,
+    size: u32,
+    config: u64,
+    sample_period: u64,
+    sample_type: u64,
+    read_format: u64,
+    flags: u64,
+    wakeup_events: u32,
+    bp_type: u32,
+    /// `kprobe_func`: address of the name.
+    config1: u64,
+    /// `probe_offset`.
+    config2: u64,
+}
+
+/// include/uapi/linux/perf_event.h.
+const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 8;
+
+/// `disabled`, the first bit of the flags.
+const DISABLED: u64 = 1;
+
+/// Opens a kprobe (`at_return`: a kretprobe) on a function as a perf event, never enabled, and closes it.
+///
+/// `pmu` is the number in `/sys/bus/event_source/devices/kprobe/type`; `return_bit` the bit of `config` that its
+/// `format/retprobe` names.
+pub fn try_kprobe(pmu: u32, function: &str, at_return: Option<u32>) -> Result<()> {
+    let name = c_string(function)?;
+    let event = PerfEvent {
+        ty: pmu,
+        size: size_of::<PerfEvent>() as u32,
+        config: at_return.map_or(0, |bit| 1u64.checked_shl(bit).unwrap_or(0)),
+        flags: DISABLED,
+        config1: name.as_ptr() as u64,
+        ..Default::default()
+    };
+    let (this_process, any_cpu, no_group) = (0, -1, -1);
+    // SAFETY: `event` is a live struct of the size that it states, and the name outlives the call.
+    let fd = unsafe {
+        libc::syscall(
+            libc::SYS_perf_event_open,
+            &event,
+            this_process,
+            any_cpu,
+            no_group,
+            PERF_FLAG_FD_CLOEXEC,
+        )
+    };
+    if fd < 0 {
+        return Err(Error::last("open a kprobe"));
+    }
+    let fd = i32::try_from(fd).map_err(|_| Error::Protocol(format!("perf_event_open gave {fd}")))?;
+    // SAFETY: just made, owned by nobody else.
+    drop(unsafe { OwnedFd::from_raw_fd(fd) });
+    Ok(())
+}
+
+/// Creates a ring buffer of the smallest size that any page size allows, and lets it go.
+pub fn try_ring_buffer() -> Result<()> {
+    Map::create(MapType::RingBuf, "tried", 0, 0, 64 << 10).map(drop)
+}
+
+fn c_string(name: &str) -> Result<CString> {
+    CString::new(name).map_err(|_| Error::Protocol(format!("name {name:?} holds a zero byte")))
+}
