@@ -5,7 +5,7 @@ use crate::clock::Clock;
 use crate::logging::say;
 use crate::namesakes::Namesakes;
 use crate::output::{Flow, Output};
-use crate::render::{Renderer, Stacks};
+use crate::render::{Renderer, Style, colour_wanted};
 use bpf::{Held, Signals};
 use std::ops::ControlFlow;
 use std::os::fd::AsFd;
@@ -85,8 +85,9 @@ impl Running {
             n => format!("{n} targets"),
         };
         say(format_args!("{} btrace is running.. ({targets})", clock.now()));
-        let stacks = args.output_stack.then(|| Stacks::new(args.verbose > 0));
-        let renderer = Renderer::new(args.json, session.probes(), clock, stacks);
+        let colour = colour_wanted(args.color, output.is_terminal());
+        let style = Style { json: args.json, colour, verbose: args.verbose > 0 };
+        let renderer = Renderer::new(style, session.probes(), clock);
         let namesakes = Namesakes::of(&plan.probes);
         if let Some(command) = &command {
             command.release()?;

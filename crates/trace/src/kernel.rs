@@ -5,8 +5,10 @@
 
 use crate::error::Error;
 use crate::modules::Modules;
+use crate::notes::Views;
 use crate::target::Target;
 use btf::{Btf, Kind, TypeId};
+use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -21,6 +23,8 @@ pub struct Kernel {
     pub(crate) task: TaskFields,
     /// `bpf_get_current_task_btf` (5.11): fields of the current task by plain loads.
     pub(crate) current_task_btf: bool,
+    /// Structures that what is shown behind pointers needs by name; found when first needed.
+    views: OnceCell<Views>,
 }
 
 /// Offsets in `struct task_struct`, in bytes.
@@ -66,7 +70,7 @@ impl Kernel {
         let current_task_btf = has("BPF_FUNC_get_current_task_btf");
         let btf = Arc::new(btf);
         let modules = Modules::new(modules, Arc::clone(&btf));
-        Ok(Kernel { btf, modules, task, current_task_btf })
+        Ok(Kernel { btf, modules, task, current_task_btf, views: OnceCell::new() })
     }
 }
 
@@ -77,6 +81,10 @@ impl Kernel {
             Some(module) => self.modules.types(module),
             None => Ok(Arc::clone(&self.btf)),
         }
+    }
+
+    pub(crate) fn views(&self) -> &Views {
+        self.views.get_or_init(|| Views::of(&self.btf))
     }
 }
 

@@ -100,6 +100,7 @@ impl Plan {
         }
         let captures = Captures {
             string_size: request.string_size,
+            pointees: request.pointees,
             context: preempt_count.is_some(),
             stack: request.stack,
         };

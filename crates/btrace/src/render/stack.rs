@@ -1,32 +1,20 @@
 //! Kernel stacks: addresses become symbols, and what tracing itself put on the stack is left out.
 
-use super::{decimal, fault, hexadecimal};
-use crate::logging::say;
-use symbols::{Resolved, Table};
+use super::symbols::module;
+use super::{Symbols, fault, hexadecimal, json};
+use symbols::Resolved;
 use trace::{Frames, Stack};
 
 /// Renders stacks.
 pub struct Stacks {
-    /// None where the kernel hides its symbols.
-    table: Option<Table>,
+    symbols: Symbols,
     verbose: bool,
 }
 
 impl Stacks {
-    /// Reads the kernel's symbols, which should have our own programs among them by now. Without symbols it goes on,
-    /// having said why. `verbose`: addresses, and our own frames, are shown too.
-    pub fn new(verbose: bool) -> Stacks {
-        let table = match Table::load() {
-            Ok(table) => {
-                log::debug!("{} symbols read, {} KiB", table.len(), table.memory() >> 10);
-                Some(table)
-            }
-            Err(error) => {
-                say(format_args!("btrace: stacks show addresses without names: {error}"));
-                None
-            }
-        };
-        Stacks { table, verbose }
+    /// `verbose`: addresses, and our own frames, are shown too.
+    pub fn new(symbols: Symbols, verbose: bool) -> Stacks {
+        Stacks { symbols, verbose }
     }
 
     /// Appends a stack as lines.
@@ -55,11 +43,7 @@ impl Stacks {
             out.extend_from_slice(symbol.name.as_bytes());
             out.push(b'+');
             hexadecimal(symbol.offset, out);
-            if let Some(module) = symbol.module {
-                out.extend_from_slice(b" [");
-                out.extend_from_slice(module.as_bytes());
-                out.push(b']');
-            }
+            module(&symbol, out);
             out.push(b'\n');
         });
     }
@@ -73,18 +57,7 @@ impl Stacks {
             comma = true;
             hexadecimal(address, out);
             out.extend_from_slice(b"\",\"symbol\":");
-            let Some(symbol) = symbol else {
-                out.extend_from_slice(b"null,\"offset\":null,\"module\":null}");
-                return;
-            };
-            quoted(symbol.name, out);
-            out.extend_from_slice(b",\"offset\":");
-            decimal(symbol.offset, out);
-            out.extend_from_slice(b",\"module\":");
-            match symbol.module {
-                Some(module) => quoted(module, out),
-                None => out.extend_from_slice(b"null"),
-            }
+            json::symbol(symbol, out);
             out.push(b'}');
         });
         out.push(b']');
@@ -92,19 +65,13 @@ impl Stacks {
 
     /// Calls `show` with each frame that is to be shown.
     fn each<'a>(&'a self, frames: Frames<'_>, mut show: impl FnMut(u64, Option<Resolved<'a>>)) {
-        let resolved = frames.map(|address| (address, self.table.as_ref().and_then(|t| t.resolve(address))));
-        if self.verbose || self.table.is_none() {
+        let resolved = frames.map(|address| (address, self.symbols.resolve(address)));
+        if self.verbose || !self.symbols.are_known() {
             resolved.for_each(|(address, symbol)| show(address, symbol));
         } else {
             trim(resolved, show);
         }
     }
-}
-
-fn quoted(text: &str, out: &mut Vec<u8>) {
-    out.push(b'"');
-    btf::escape_json(text.as_bytes(), out);
-    out.push(b'"');
 }
 
 /// Leaves out what is there because of the trace: at the inner end our program and what called it, and trampolines
@@ -179,12 +146,12 @@ mod tests {
     fn stacks(verbose: bool) -> Stacks {
         let mut f = tempfile::NamedTempFile::new().expect("temporary file");
         f.write_all(KALLSYMS.as_bytes()).expect("write");
-        Stacks { table: Some(Table::load_from(f.path()).expect("load")), verbose }
+        Stacks::new(Symbols::from(symbols::Table::load_from(f.path()).expect("load")), verbose)
     }
 
     fn shown(addresses: &[u64]) -> Vec<String> {
         let stacks = stacks(false);
-        let table = stacks.table.as_ref().expect("table");
+        let table = &stacks.symbols;
         let mut names = Vec::new();
         trim(addresses.iter().map(|a| (*a, table.resolve(*a))), |address, symbol| {
             names.push(symbol.map_or(format!("{address:#x}"), |s| format!("{}+{:#x}", s.name, s.offset)));

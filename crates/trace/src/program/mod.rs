@@ -4,6 +4,7 @@
 //! ring, of exactly the record's size → header, arguments → texts and notes → submit. A refused room bumps a per-CPU
 //! counter.
 
+mod behind;
 mod calls;
 mod stack;
 mod values;
@@ -202,6 +203,7 @@ mod tests {
             force: false,
             stack: false,
             string_size: 64,
+            pointees: true,
             ring_size: 1 << 16,
         };
         let plain = Plan::new(&kernel, &request).expect("plan");
