@@ -336,8 +336,8 @@ pub(crate) fn behind(
         let on = conditions.iter().find(|(l, _)| *l == label)?;
         Some(Condition { values, ..on.1 })
     };
-    let mut behind = Behind::default();
-    behind.steps = reads(&sketch, line, pointer, &condition);
+    let steps = reads(&sketch, line, pointer, &condition);
+    let mut behind = Behind { notes: Vec::with_capacity(found.len()), steps };
     for (show, route, leaf) in &found {
         // Where what it depends on is not there, it is not shown.
         let when = match show.when.map(&condition) {
