@@ -54,6 +54,8 @@ pub enum Format {
     Plain,
     /// `0x1f`
     Hex,
+    /// `0644`
+    Octal,
     /// IPv4 address in network order.
     Ip4,
     /// IPv6 address.
@@ -244,7 +246,7 @@ pub const POINTEES: &[Pointee] = &[
     ),
     line(&["filename"], &[show("name", "name")]),
     line(&["qstr"], &[show("name", "").as_(Format::Name)]),
-    line(&["open_how"], &[show("flags", "flags").as_(Format::Hex), show("mode", "mode").as_(Format::Mode)])
+    line(&["open_how"], &[show("flags", "flags").as_(Format::Hex), show("mode", "mode").as_(Format::Octal)])
         .or_user(),
     line(&["iov_iter"], &[show("count", "count")]),
     line(&["ctl_table"], &[show("procname", "procname")]),

@@ -11,6 +11,7 @@ pub fn text(format: Format, bytes: &[u8], out: &mut Vec<u8>) -> bool {
     match format {
         Format::Plain | Format::Path | Format::Name => return false,
         Format::Hex => hexadecimal(number, out),
+        Format::Octal => display(format_args!("0{number:o}"), out),
         Format::Ip4 => match bytes.first_chunk::<4>() {
             Some(octets) => display(Ipv4Addr::from(*octets), out),
             None => return false,
