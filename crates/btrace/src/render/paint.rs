@@ -4,6 +4,7 @@
 //! durations cyan.
 
 use crate::cli::ColorArg;
+use std::ffi::OsString;
 
 /// The constant parts of a line.
 pub trait Paint {
@@ -62,14 +63,38 @@ impl Paint for Colour {
 }
 
 /// Whether lines are coloured. By itself only on a terminal that can, and not where `NO_COLOR` is set and not empty
-/// (https://no-color.org).
+/// (<https://no-color.org>).
 pub fn wanted(when: ColorArg, is_terminal: bool) -> bool {
-    let set = |name| std::env::var_os(name).is_some_and(|v| !v.is_empty());
+    decide(when, is_terminal, |name| std::env::var_os(name))
+}
+
+fn decide(when: ColorArg, is_terminal: bool, variable: impl Fn(&str) -> Option<OsString>) -> bool {
     match when {
         ColorArg::Always => true,
         ColorArg::Never => false,
         ColorArg::Auto => {
-            is_terminal && !set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+            let forbidden = variable("NO_COLOR").is_some_and(|v| !v.is_empty());
+            is_terminal && !forbidden && variable("TERM").is_none_or(|term| term != "dumb")
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn colour_is_for_terminals_that_want_it() {
+        let auto = |is_terminal, set: &[(&str, &str)]| {
+            let variable = |name: &str| set.iter().find(|(n, _)| *n == name).map(|(_, v)| OsString::from(v));
+            decide(ColorArg::Auto, is_terminal, variable)
+        };
+        assert!(auto(true, &[("TERM", "xterm")]) && auto(true, &[]));
+        assert!(!auto(false, &[("TERM", "xterm")]));
+        assert!(!auto(true, &[("TERM", "dumb")]));
+        assert!(!auto(true, &[("NO_COLOR", "1"), ("TERM", "xterm")]));
+        assert!(auto(true, &[("NO_COLOR", "")]), "set to nothing says nothing");
+        let none = |_: &str| Some(OsString::from("1"));
+        assert!(decide(ColorArg::Always, false, none) && !decide(ColorArg::Never, true, none));
     }
 }

@@ -144,12 +144,35 @@ pub(super) const CHECKS: &[Check] = &[
         },
     },
     Check {
+        name: "memory that cannot be read shows the error, and nothing that was there before",
+        command: r"
+            btrace -k __sys_connect --mode entry -c 'workloads connect-loopback 2 >/dev/null; workloads connect-fault 2'
+            btrace -k __sys_connect --mode entry --json -c 'workloads connect-loopback 2 >/dev/null; workloads connect-fault 2'",
+        judge: |ran| {
+            let faults: Vec<_> = ran.stdout.lines().filter(|l| l.contains("0x8")).collect();
+            let faults: Vec<_> = faults.into_iter().filter(|l| l.contains("EFAULT")).collect();
+            ensure!(faults.len() == 4, "{} events", faults.len());
+            ensure!(
+                faults[..2].iter().all(|l| l.contains("addr=0x8{EFAULT}, (int)addrlen=16")),
+                "{faults:?}"
+            );
+            for line in &faults[2..] {
+                fits(line)?;
+                let address = serde_json::from_str::<Value>(line)?["args"][1].take();
+                let only = address["pointee"].as_object().context("pointee")?;
+                ensure!(only.len() == 1 && only["family"]["error"] == "EFAULT", "{address}");
+                ensure!(address["summary"].is_null(), "{address}");
+            }
+            Ok(())
+        },
+    },
+    Check {
         name: "dentries and inodes: names within the file system, mode and device",
-        command: "mkdir /tmp/vv; chmod 1777 /tmp/vv; echo >/tmp/vv/gone; btrace -k vfs_mkdir,vfs_unlink --mode entry -c 'mkdir /tmp/vv/new; rm /tmp/vv/gone'",
+        command: "mkdir /tmp/vv; chmod 1777 /tmp/vv; echo >/tmp/vv/gone; btrace -k vfs_mkdir,vfs_unlink --mode entry -c 'mkdir /tmp/vv/new; rm /tmp/vv/gone; mkdir /tmp/vv/\"$(printf \"\\t\")x'",
         judge: |ran| {
             no_loss(ran)?;
-            ensure!(ran.stdout.lines().count() == 2, "{} events", ran.stdout.lines().count());
-            for (line, path) in ran.stdout.lines().zip(["/vv/new", "/vv/gone"]) {
+            ensure!(ran.stdout.lines().count() == 3, "{} events", ran.stdout.lines().count());
+            for (line, path) in ran.stdout.lines().zip(["/vv/new", "/vv/gone", r"/vv/\tx"]) {
                 let path = format!("{{path=\"{path}\"}}");
                 let path_in_root = path.replace("/vv/", "/tmp/vv/");
                 ensure!(line.contains(&path) || line.contains(&path_in_root), "{line}");
