@@ -61,7 +61,10 @@ fn run(f: &mut Func<'_>, step: &Step, record: Reg) {
             text(f, *to, record, from);
         }
         StepKind::Counted { len, to } => counted(f, *len, *to, record, pointer),
-        StepKind::Path { mount, to, walk } => path(f, *mount, *to, walk, record, pointer),
+        // In a block of its own, so that the walks of an event share their part of the stack.
+        StepKind::Path { mount, to, walk } => {
+            f.if_(Cmp::Ne, Width::W64, pointer, 0, |f| path(f, *mount, *to, walk, record, pointer));
+        }
     }
 }
 
