@@ -5,9 +5,9 @@
 //! ```text
 //!  0  i32     how the walk ended: one of [`end`], or a negative error
 //!  4  u32     bytes of names
-//!  8  u64     inode number ┐ of what is its own root: a pipe, a socket, …
-//! 16  u16     inode mode   ┘
-//! 24  char[]  names, innermost first, each with its terminator
+//!  8  char[]  names, innermost first, each with its terminator
+//! 72  u64     inode number ┐ of what is its own root, a pipe, a socket, …: it has one name, so these lie behind that
+//! 80  u16     inode mode   ┘
 //! ```
 
 use btf::{Btf, TypeId};
@@ -26,15 +26,15 @@ pub(crate) mod end {
 pub(crate) mod place {
     pub const END: u32 = 0;
     pub const USED: u32 = 4;
-    pub const INO: u32 = 8;
-    pub const MODE: u32 = 16;
-    pub const NAMES: u32 = 24;
+    pub const NAMES: u32 = 8;
+    pub const INO: u32 = NAMES + super::NAME;
+    pub const MODE: u32 = INO + 8;
 }
 
 /// Room for one name and its terminator; longer ones are cut.
 pub(crate) const NAME: u32 = 64;
 /// Room for all.
-pub(crate) const NAMES: u32 = 160;
+pub(crate) const NAMES: u32 = 128;
 /// Most names and mounts on the way.
 pub(crate) const STEPS: u32 = 12;
 
@@ -164,9 +164,10 @@ mod tests {
     fn field(end: i32, names: &[u8]) -> Vec<u8> {
         let mut field = end.to_ne_bytes().to_vec();
         field.extend((names.len() as u32).to_ne_bytes());
+        field.extend(names);
+        field.resize(place::INO as usize, 0xee);
         field.extend(7u64.to_ne_bytes());
         field.extend(0o010600u64.to_ne_bytes());
-        field.extend(names);
         field.resize(PathField::SIZE as usize, 0xee);
         field
     }

@@ -124,7 +124,7 @@ pub(super) const CHECKS: &[Check] = &[
             ensure!(count("{path=\"/dev/zero\"}") == 1, "devtmpfs");
             ensure!(count("{path=\"pipe:[") >= 1, "the pipe");
             let name = "0".repeat(62);
-            ensure!(count(&format!("{{path=\"/tmp/v/{name}…\"}}")) >= 1, "a long name is cut, and says so");
+            ensure!(count(&format!("/v/{name}…\"}}")) >= 1, "a long name is cut, and says so");
             let deep: Vec<_> = ran.stdout.lines().filter(|l| l.contains("/m13/deep\"}")).collect();
             ensure!(
                 !deep.is_empty() && deep.iter().all(|l| l.contains("{path=\"…/") && !l.contains("/a1/")),
@@ -168,7 +168,9 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "dentries and inodes: names within the file system, mode and device",
-        command: "mkdir /tmp/vv; chmod 1777 /tmp/vv; echo >/tmp/vv/gone; btrace -k vfs_mkdir,vfs_unlink --mode entry -c 'mkdir /tmp/vv/new; rm /tmp/vv/gone; mkdir /tmp/vv/\"$(printf \"\\t\")x'",
+        command: r#"
+            mkdir /tmp/vv; chmod 1777 /tmp/vv; echo >/tmp/vv/gone
+            btrace -k vfs_mkdir,vfs_unlink --mode entry -c 'mkdir /tmp/vv/new; rm /tmp/vv/gone; mkdir "/tmp/vv/$(printf "\tx")"'"#,
         judge: |ran| {
             no_loss(ran)?;
             ensure!(ran.stdout.lines().count() == 3, "{} events", ran.stdout.lines().count());
