@@ -125,6 +125,7 @@ impl Plan {
         let mut probes = Vec::with_capacity(targets.len());
         let captures = Captures {
             string_size: request.string_size,
+            pointees: request.pointees,
             context: preempt_count.is_some(),
             stack: request.stack,
         };
