@@ -152,7 +152,7 @@ mod tests {
 
     fn event() -> Value {
         json!({
-            "target": "f", "method": "fexit", "time": "2026-01-01T00:00:00.000000000Z", "time_ns": 1, "cpu": 0,
+            "target": "f", "module": null, "method": "fexit", "time": "2026-01-01T00:00:00.000000000Z", "time_ns": 1, "cpu": 0,
             "pid": 1, "tid": 1, "comm": "sh", "duration_ns": null,
             "args": [{"name": "sk", "type": "struct sock *", "value": "0x1", "summary": "TCP",
                 "pointee": {"port": {"value": 20480, "text": "80"}, "len": 5, "name": "x", "dev": {"error": "EFAULT"}}}]
