@@ -3,6 +3,7 @@
 use crate::context::Context;
 use crate::layout::{Argument, NOT_READ, NoteField, NoteKind, StringField, header, stack};
 use crate::plan::Probe;
+use crate::syscalls::TS_COMPAT;
 use btf::Shape;
 
 /// One event. Lives as long as the record is lent.
@@ -195,6 +196,12 @@ impl<'a> Event<'a> {
     /// have the same; a later call may have it again.
     pub fn call(&self) -> Option<u64> {
         Some(u64_at(self.record, self.probe.layout.call?))
+    }
+
+    /// Which system call it is, at the tracepoints of all system calls: its number, and whether a 32-bit program made it.
+    pub fn system_call(&self) -> Option<(u64, bool)> {
+        let at = self.probe.layout.number?.offset;
+        Some((u64_at(self.record, at), u32_at(self.record, at + 8) & TS_COMPAT != 0))
     }
 
     /// Arguments in order.

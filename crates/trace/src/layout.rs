@@ -22,7 +22,7 @@
 use crate::error::Error;
 use crate::kernel::Kernel;
 use crate::pointee;
-use crate::syscalls::Syscall;
+use crate::syscalls::{self, Syscall, Told};
 use crate::target::Target;
 use btf::{Btf, Kind, Shape, TypeId};
 
@@ -136,6 +136,15 @@ pub(crate) struct Registers {
     pub cleared: Vec<u32>,
 }
 
+/// Which system call an event is of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Number {
+    /// Offset in the record of the number (`u64`) and, behind it, the task's status (`u32`).
+    pub offset: u32,
+    /// Where both are found.
+    pub told: Told,
+}
+
 /// Layout of a probe's record.
 #[derive(Clone, Debug)]
 pub struct Layout {
@@ -147,6 +156,8 @@ pub struct Layout {
     pub args: Vec<Argument>,
     /// Registers of the program that made a system call, in which the arguments lie.
     pub(crate) registers: Option<Registers>,
+    /// Which system call it is, for the tracepoints of all.
+    pub(crate) number: Option<Number>,
     /// Return value, unless void or not captured.
     pub ret: Option<Argument>,
     /// Whether the context is captured.
@@ -251,8 +262,9 @@ impl Layout {
             arg.notes = notes(btf, ty, &mut at, string_size)?;
         }
         let words = (stack && target.program.is_some()).then(|| take(&mut at, stack::WORDS * stack::FRAME));
+        let number = syscalls::told(kernel, target).map(|told| Number { offset: take(&mut at, 16), told });
         let stack = stack.then(|| take(&mut at, 8));
-        Ok(Layout { entry_time, call, args, registers, ret, context, words, stack, size: at })
+        Ok(Layout { entry_time, call, args, registers, number, ret, context, words, stack, size: at })
     }
 
     /// Equal for layouts that the same instructions fill.

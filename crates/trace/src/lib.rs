@@ -63,5 +63,5 @@ pub use program_spec::{ProgramSelector, ProgramSpec};
 pub use program_target::{ProgramFunction, TracedProgram};
 pub use request::{Mode, Request, Scope, TargetKind, TargetSpec};
 pub use session::{Failed, Losses, Session};
-pub use syscalls::{Param, Syscall};
+pub use syscalls::{Param, Syscall, syscall_name};
 pub use target::{Resolved, Target};

@@ -185,7 +185,9 @@ impl Session {
 
     /// Gets hold of the BTF object that the target's id is of, once for each module.
     fn open_module(&mut self, probe: &Probe) -> Result<(), Error> {
-        let Some(module) = probe.target.module.as_ref().filter(|m| !self.modules.contains_key(*m)) else {
+        // What is traced by its address has no type, and kernels before 5.11 have no objects of modules to ask for.
+        let by_type = probe.target.module.as_ref().filter(|_| probe.target.address.is_none());
+        let Some(module) = by_type.filter(|m| !self.modules.contains_key(*m)) else {
             return Ok(());
         };
         let object = bpf::module_btf(module).map_err(permission)?.ok_or_else(|| Error::Target {

@@ -108,6 +108,52 @@ fn wrapped(function: &str) -> Option<(&str, bool, Registers)> {
         .find_map(|(prefix, compat, registers)| Some((function.strip_prefix(prefix)?, *compat, *registers)))
 }
 
+/// Numbers by which programs make system calls.
+const NUMBERS: &str = include_str!("syscall_numbers.txt");
+
+/// The name of a system call by its number, as programs know it: `stat`, not `newstat`. A 32-bit program's numbers are others.
+pub fn syscall_name(number: u64, compat: bool) -> Option<&'static str> {
+    static PARSED: OnceLock<[HashMap<u64, &'static str>; 2]> = OnceLock::new();
+    let [native, compats] = PARSED.get_or_init(|| {
+        let (native, compats) = NUMBERS.split_once("compat\n").unwrap_or((NUMBERS, ""));
+        [native, compats].map(|lines| {
+            let line = |line: &'static str| {
+                let (number, name) = line.split_once(' ')?;
+                Some((number.parse().ok()?, name))
+            };
+            lines.lines().filter_map(line).collect()
+        })
+    });
+    if compat { compats } else { native }.get(&number).copied()
+}
+
+/// What tells which system call a tracepoint of all of them (`raw_syscalls`) is of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Told {
+    /// Offset of `orig_ax`, the number, in the `struct pt_regs` of the first argument.
+    pub number: u32,
+    /// Offset of the task's status.
+    pub status: u32,
+}
+
+/// `TS_COMPAT` (arch/x86/include/asm/thread_info.h): a 32-bit program's system call is under way.
+pub(crate) const TS_COMPAT: u32 = 2;
+
+/// For the tracepoints `sys_enter` and `sys_exit`, where the kernel has what it takes.
+pub(crate) fn told(kernel: &Kernel, target: &Target) -> Option<Told> {
+    let all = matches!(target.name.as_str(), "sys_enter" | "sys_exit");
+    if !all || target.kind != TargetKind::Tracepoint || target.module.is_some() {
+        return None;
+    }
+    let btf = &kernel.btf;
+    let found = btf.find_many(&[(Kind::Struct, "pt_regs"), (Kind::Struct, "task_struct")]);
+    let at = |index: usize, path: &str| {
+        let strukt = found.get(index).copied().flatten()?;
+        btf.member(strukt, path).ok().map(|m| m.byte_offset())
+    };
+    Some(Told { number: at(0, "orig_ax")?, status: at(1, "thread_info.status")? })
+}
+
 /// Whether a function is a system call's, by its name.
 pub(crate) fn is_wrapper(function: &str) -> bool {
     wrapped(function).is_some()
@@ -364,6 +410,13 @@ mod tests {
         assert_eq!(of("const enum landlock_rule_type"), Some((Kind::Enum, "landlock_rule_type")));
         assert_eq!(of("const char *const *"), None);
         assert_eq!(of("fd_set *"), None);
+    }
+
+    #[test]
+    fn numbers_are_of_one_kind_of_program_or_the_other() {
+        assert_eq!((syscall_name(3, false), syscall_name(3, true)), (Some("close"), Some("read")));
+        assert_eq!((syscall_name(257, false), syscall_name(295, true)), (Some("openat"), Some("openat")));
+        assert_eq!(syscall_name(u64::MAX, false), None);
     }
 
     #[test]

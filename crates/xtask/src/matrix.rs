@@ -101,7 +101,10 @@ fn kernel(stock: &Stock, words: &[String]) -> (usize, usize, String) {
     .flatten()
     .filter(|check| words.is_empty() || words.iter().any(|word| check.name.contains(word)))
     .collect();
-    let commands: Vec<String> = checks.iter().map(|c| format!("{PRELUDE}{}", c.command)).collect();
+    // Written once: all commands together are one argument, of which the kernel takes 128 KiB (`MAX_ARG_STRLEN`).
+    let prelude = format!("cat >/tmp/prelude.sh <<'END_OF_PRELUDE'\n{PRELUDE}\nEND_OF_PRELUDE");
+    let scripts = checks.iter().map(|c| format!(". /tmp/prelude.sh\n{}", c.command));
+    let commands: Vec<String> = std::iter::once(prelude).chain(scripts).collect();
     let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
     let additions = match testmod::additions(stock) {
         Ok(additions) => additions,
@@ -119,7 +122,7 @@ fn kernel(stock: &Stock, words: &[String]) -> (usize, usize, String) {
         Ok(ran) => ran,
         Err(error) => return (0, 1, format!("lab {:<5} FAILED  {error:#}\n", stock.label)),
     };
-    for (check, ran) in checks.iter().zip(&ran) {
+    for (check, ran) in checks.iter().zip(ran.iter().skip(1)) {
         match (check.judge)(ran) {
             Ok(()) => {
                 passed += 1;
@@ -546,34 +549,39 @@ EOF
         name: "case 1: functions that share their name: the others are told of",
         command: "btrace -k s_next -c true",
         judge: |ran| match ran.status {
-            // Newer BTF leaves out what has several addresses.
             2 => refused(ran, "s_next"),
             _ => {
                 no_loss(ran)?;
-                let said = ran.stderr.lines().filter(|l| l.contains("functions have this name")).count();
+                // Newer BTF leaves out what has several addresses; kallsyms has them all.
+                let words = ["functions have this name", "no prototype is known for s_next, s_next"];
+                let said = ran.stderr.lines().filter(|l| words.iter().any(|w| l.contains(w))).count();
                 ensure!(said == 1, "said {said} times");
                 Ok(())
             }
         },
     },
     Check {
-        name: "case 2: a function of which only a suffixed copy is left: named, and why not",
+        name: "case 2: a function of which only a suffixed copy is left: traced by its base name, and what is shown is said",
         command: r#"
-            grep -E ' t [a-z_0-9]+\.(constprop|isra)\.0$' /proc/kallsyms | while read a t name; do
+            # The first may be one of those that no probe may be set on.
+            grep -E ' t [a-z][a-z_0-9]+\.(constprop|isra)\.0$' /proc/kallsyms | head -20 | while read a t name; do
                 base=${name%%.*}
                 grep -q -E " $base\$" /proc/kallsyms && continue
-                btrace -k $base --limit-events 1 -c true; echo "$? $name"; break
+                btrace -k $base -c true; s=$?; echo "$s $name"; [ $s = 0 ] && break
             done"#,
         judge: |ran| {
-            let said = ran.stdout.trim().split_once(' ').context("no such function was found")?;
-            ensure!(said.0 == "2", "status {}", said.0);
-            ensure!(
-                ran.stderr.lines().count() == 1
-                    && ran.stderr.contains(&format!("the kernel's symbol table has {}", said.1))
-                    && ran.stderr.contains("fentry cannot attach"),
-                "{:?}",
-                ran.stderr
-            );
+            let (last, others) = {
+                let mut lines: Vec<&str> = ran.stdout.lines().filter(|l| !l.contains(" args=(")).collect();
+                (lines.pop().context("no such function was found")?, lines)
+            };
+            let (status, name) = last.split_once(' ').context(last.to_string())?;
+            ensure!(status == "0", "{last}");
+            ensure!(ran.stderr.contains(&format!("no prototype is known for {name}")), "{}", ran.stderr);
+            for refused in others {
+                let name = refused.strip_prefix("2 ").context(refused.to_string())?;
+                let why = format!("{name}: no prototype is known for it; kprobes are not allowed on it");
+                ensure!(ran.stderr.contains(&why), "{}", ran.stderr);
+            }
             Ok(())
         },
     },
@@ -779,7 +787,11 @@ EOF
         judge: |ran| {
             ensure!(ran.status == 0, "exit status {}", ran.status);
             ensure!(
-                ran.stderr.lines().filter(|l| l.contains("kernel.kptr_restrict=0")).count() == 1,
+                ran.stderr
+                    .lines()
+                    .filter(|l| l.contains("without names") && l.contains("kernel.kptr_restrict=0"))
+                    .count()
+                    == 1,
                 "{}",
                 ran.stderr
             );

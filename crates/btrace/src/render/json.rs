@@ -83,6 +83,14 @@ impl Json {
         decimal(event.tid(), out);
         out.extend_from_slice(b",\"comm\":");
         quoted(event.comm(), out);
+        if let Some((number, compat)) = event.system_call() {
+            out.extend_from_slice(b",\"syscall\":");
+            match trace::syscall_name(number, compat) {
+                Some(name) => quoted(name.as_bytes(), out),
+                None => out.extend_from_slice(b"null"),
+            }
+            out.extend_from_slice(if compat { b",\"compat\":true" } else { b",\"compat\":false" });
+        }
         if let Some(call) = event.call() {
             out.extend_from_slice(b",\"call\":\"");
             btf::fast_hex(call, out);

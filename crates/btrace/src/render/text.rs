@@ -56,6 +56,16 @@ impl TextLines {
                 out.extend_from_slice(name.as_bytes());
             }
         }
+        if let Some((number, compat)) = event.system_call() {
+            out.extend_from_slice(b" syscall=");
+            match trace::syscall_name(number, compat) {
+                Some(name) => out.extend_from_slice(name.as_bytes()),
+                None => out.push(b'?'),
+            }
+            if compat {
+                out.extend_from_slice(b" compat");
+            }
+        }
         out.extend_from_slice(b" cpu=");
         decimal(event.cpu(), out);
         if let Some(context) = event.context().filter(|c| *c != Context::Task) {

@@ -19,7 +19,7 @@ pub use many::{Group, Many, cookie, many};
 pub use session::session;
 
 use crate::context;
-use crate::layout::{self, Layout, header};
+use crate::layout::{self, Layout, Number, header};
 use crate::plan::{Plan, Probe};
 use asm::{Alu, Arg, Cmp, Func, Helper, Operand, Program, Reg, Size, Width};
 use calls::{call_key, keep_time, take_entry_time};
@@ -203,12 +203,31 @@ fn write_event(
         f.call(Helper::PROBE_READ_KERNEL, &[Arg::Offset(record, at as i32), bytes, Arg::Reg(ctx)]);
     }
     source.capture(f, &|f, text| lines.mark(f, text), layout, ctx, record);
+    if let Some(number) = layout.number {
+        lines.mark(f, "which system call");
+        system_call(f, layout, number, record);
+    }
     for arg in layout.args.iter().chain(&layout.ret) {
         pointees(f, lines, arg, record);
     }
     lines.mark(f, "submit");
     f.call(Helper::RINGBUF_SUBMIT, &[Arg::Reg(record), Arg::Imm(0)]);
     f.ret(0);
+}
+
+/// Copies a system call's number, and what tells whether a 32-bit program made it.
+fn system_call(f: &mut Func<'_>, layout: &Layout, number: Number, record: Reg) {
+    let regs = layout.args.first().map_or(0, |arg| arg.offset);
+    let Number { offset, told } = number;
+    // From the record rather than the context: there it is a plain number on every kernel.
+    let from = f.load(Size::DW, record, regs as i32);
+    let from = f.alu(Alu::Add, Width::W64, from, i64::from(told.number));
+    let to = Arg::Offset(record, offset as i32);
+    f.call(Helper::PROBE_READ_KERNEL, &[to, Arg::Imm(8), Arg::Reg(from)]);
+    let task = f.call(Helper::GET_CURRENT_TASK, &[]);
+    let from = f.alu(Alu::Add, Width::W64, task, i64::from(told.status));
+    let to = Arg::Offset(record, offset as i32 + 8);
+    f.call(Helper::PROBE_READ_KERNEL, &[to, Arg::Imm(4), Arg::Reg(from)]);
 }
 
 /// Reserves a record of that size; leaves the program, the loss counted, if the ring is full.

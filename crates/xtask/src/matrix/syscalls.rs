@@ -100,6 +100,25 @@ pub(super) const CHECKS: &[Check] = &[
         },
     },
     Check {
+        name: "case 11: the tracepoints of all system calls name the call, by the numbers of the program that made it",
+        command: r"
+            btrace -t sys_enter,sys_exit -c compat32; btrace -t sys_enter --json -o /tmp/o -c compat32 2>/dev/null; cat /tmp/o >&2
+            btrace -t sys_enter -c 'workloads open-missing 1 /no/such/file' | grep 'id=257'",
+        judge: |ran| {
+            let of = |what: &str| ran.stdout.lines().filter(|l| l.contains(what)).count();
+            for (enter, exit) in [
+                ("id=295) syscall=openat compat cpu=", "ret=-2) syscall=openat compat cpu="),
+                ("id=3) syscall=read compat cpu=", "ret=-9) syscall=read compat cpu="),
+                ("id=6) syscall=close compat cpu=", "ret=-9) syscall=close compat cpu="),
+            ] {
+                ensure!((of(enter), of(exit)) == (1, 1), "{enter} {} and {exit} {}", of(enter), of(exit));
+            }
+            ensure!(of("id=257) syscall=openat cpu=") >= 1, "a 64-bit program's");
+            ensure!(ran.stderr.contains("\"syscall\":\"read\",\"compat\":true,"), "{}", ran.stderr);
+            Ok(())
+        },
+    },
+    Check {
         name: "a call that resets the registers: arguments at the entry, and at the exit no wrong ones",
         command: r"btrace -k __x64_sys_execve --mode both --json -c '/bin/true'",
         judge: |ran| {
