@@ -127,7 +127,7 @@ fn what_cannot_be_is_refused_in_one_line() {
         ("n:no_such_program_*", "no BPF program is named no_such_program_*: the pattern matches none"),
         ("t:0000000000000000", "no BPF program has this tag"),
         ("p:/no/such/pin", "No such file or directory"),
-        (no_pin.as_str(), "no pin of a BPF file system"),
+        (no_pin.as_str(), "it is no pin of a BPF file system"),
         (gone.as_str(), "there is no such process"),
         (holds_none.as_str(), "the process holds no BPF program"),
         (

@@ -3,7 +3,7 @@
 use crate::Fuzz;
 use crate::random::Random;
 use std::path::Path;
-use trace::{Filter, Kernel, Mode, Pattern, Plan, Request, TargetKind, TargetSpec, split_list};
+use trace::{Filter, Kernel, Mode, Pattern, Plan, ProgramSpec, Request, TargetKind, TargetSpec, split_list};
 
 const SEEDS: &[&str] = &[
     "vfs_read",
@@ -18,6 +18,11 @@ const SEEDS: &[&str] = &[
     "a,b_{c,d},e",
     "nf-tables:nft_*",
     "**",
+    "183:sub_*",
+    "n:handle_{in,e}gress:*",
+    "t:0123456789abcdef",
+    "p:/sys/fs/bpf/a:b/c:main",
+    "pid:1:*",
 ];
 
 const WORDS: &[&str] = &[
@@ -81,6 +86,10 @@ impl Fuzz for TargetFuzz {
                 for name in ["", "vfs_read", "a_long_name_of_a_function_with_many_parts_in_it_0123456789"] {
                     pattern.matches(name);
                 }
+            }
+            match ProgramSpec::new(part) {
+                Ok(spec) => check(&spec.to_string(), part)?,
+                Err(error) => check(&error.to_string(), part)?,
             }
             let kind = *random.pick(&[TargetKind::Function, TargetKind::Tracepoint]).ok_or("no kind")?;
             let spec = match TargetSpec::new(kind, part, random.one_in(2)) {

@@ -46,7 +46,7 @@ impl ProgramSpec {
     /// # Errors
     /// [`Error::Pattern`] with what is wrong.
     pub fn new(text: &str) -> Result<ProgramSpec, Error> {
-        let bad = |reason: String| Error::Pattern { pattern: text.into(), reason };
+        let bad = |reason: String| Error::Pattern { pattern: shown(text), reason };
         if text.is_empty() {
             return Err(bad(format!("an empty name; {FORMS}")));
         }
@@ -63,7 +63,7 @@ impl ProgramSpec {
             Ok(n) if (1..=i32::MAX as u32).contains(&n) && digits.bytes().all(|b| b.is_ascii_digit()) => {
                 Ok(n)
             }
-            _ => Err(bad(format!("{digits:?} is no {what}"))),
+            _ => Err(bad(format!("{:?} is no {what}", shown(digits)))),
         };
         let (selector, function) = match (head, rest) {
             ("*", rest) => (ProgramSelector::All, rest.map(str::to_string)),
@@ -77,8 +77,9 @@ impl ProgramSpec {
             }
             ("t" | "tag", Some(rest)) => {
                 let (tag, function) = split(rest);
-                let tag = tag_bytes(&tag)
-                    .ok_or_else(|| bad(format!("{tag:?} is no tag: a tag has 16 hexadecimal digits")))?;
+                let tag = tag_bytes(&tag).ok_or_else(|| {
+                    bad(format!("{:?} is no tag: a tag has 16 hexadecimal digits", shown(&tag)))
+                })?;
                 (ProgramSelector::Tag(tag), function)
             }
             ("p" | "pinned", Some(rest)) => {
@@ -96,7 +97,10 @@ impl ProgramSpec {
                 (ProgramSelector::Id(number(id, "program id")?), rest.map(str::to_string))
             }
             (name, None) => {
-                return Err(bad(format!("not a program id; n:{name} means programs of that name, * all")));
+                return Err(bad(format!(
+                    "not a program id; n:{} means programs of that name, * all",
+                    shown(name)
+                )));
             }
             _ => return Err(bad(FORMS.into())),
         };
@@ -112,8 +116,25 @@ impl ProgramSpec {
 
 impl fmt::Display for ProgramSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
+        f.write_str(&shown(&self.text))
     }
+}
+
+/// Characters of a target that an error repeats: a path may be long.
+const SHOWN: usize = 200;
+
+/// A text as an error can repeat it: nothing that a terminal would act on, and not too much of it.
+pub(crate) fn shown(text: &str) -> String {
+    let mut chars = text.chars();
+    let mut shown: String = chars
+        .by_ref()
+        .take(SHOWN)
+        .map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c })
+        .collect();
+    if chars.next().is_some() {
+        shown.push('…');
+    }
+    shown
 }
 
 /// A pinned path, and the function after its last colon. A name has no slash in it, so a colon in a folder's name is none.
@@ -198,7 +219,11 @@ mod tests {
     proptest! {
         #[test]
         fn no_input_panics(text in "(|i:|n:|t:|p:|pid:|\\*)\\PC{0,40}") {
-            let _ = ProgramSpec::new(&text);
+            let said = match ProgramSpec::new(&text) {
+                Ok(spec) => spec.to_string(),
+                Err(error) => error.to_string(),
+            };
+            prop_assert!(!said.chars().any(char::is_control) && said.len() < 2000, "{said:?}");
         }
     }
 }

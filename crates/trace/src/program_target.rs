@@ -8,7 +8,7 @@
 use crate::error::Error;
 use crate::kernel::Kernel;
 use crate::pattern::Pattern;
-use crate::program_spec::{ProgramSelector, ProgramSpec};
+use crate::program_spec::{ProgramSelector, ProgramSpec, shown};
 use crate::request::TargetKind;
 use crate::suggest;
 use crate::target::{Resolved, Target};
@@ -423,9 +423,9 @@ fn pinned(path: &Path) -> Result<u32, String> {
         Ok(None) => Err("what is pinned there is neither a program nor a link to one".into()),
         // `bpf_inode_type`, kernel/bpf/inode.c: any file that is not of a BPF file system.
         Err(error) if error.is_permission() => {
-            Err(format!("no pin of a BPF file system, or not ours to open ({error})"))
+            Err("it is no pin of a BPF file system, or not ours to open (Permission denied)".into())
         }
-        Err(error) => Err(error.to_string()),
+        Err(error) => Err(shown(&error.to_string())),
     }
 }
 

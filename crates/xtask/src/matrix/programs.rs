@@ -252,7 +252,7 @@ pub(super) const CHECKS: &[Check] = &[
                 "did you mean weigh_every_packet_twice?",
                 "no BPF program has this tag",
                 "no BPF file system is mounted",
-                "p:/etc/passwd: no",
+                "p:/etc/passwd: it is no pin",
                 "have a function nothing",
                 "there is no such process",
                 "the process holds no BPF program",
