@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// A BTF object in the kernel, to be named by [`crate::Load::btf`].
 #[derive(Debug)]
-pub struct BtfObject(OwnedFd);
+pub struct BtfObject(pub(crate) OwnedFd);
 
 impl AsFd for BtfObject {
     fn as_fd(&self) -> BorrowedFd<'_> {
@@ -82,7 +82,7 @@ pub(crate) fn btf_bytes_of(fd: BorrowedFd<'_>) -> Result<Vec<u8>> {
 
 impl BtfObject {
     /// `struct bpf_btf_info`: btf, btf_size and id, name, name_len and kernel_btf.
-    fn is_of_module(&self, module: &str) -> Result<bool> {
+    pub(crate) fn is_of_module(&self, module: &str) -> Result<bool> {
         // MODULE_NAME_LEN is 56; what is longer comes back cut, with ENOSPC.
         let mut name = [0u8; 128];
         let mut info = [0u64, 0, addr_mut(&mut name), name.len() as u64];

@@ -1,7 +1,7 @@
 //! Programs that are in the kernel already, whoever loaded them: walked by id, found behind a pin or in a process, and
 //! told of in full.
 
-use crate::btf::btf_bytes_of;
+use crate::btf::{BtfObject, btf_bytes_of};
 use crate::error::{Error, Result};
 use crate::map::MapType;
 use crate::prog::Program;
@@ -33,6 +33,9 @@ pub struct ProgDetails {
     /// Where the machine code of each of them begins, in the same order. Empty where the kernel hides addresses
     /// (kernel.kptr_restrict).
     pub addresses: Vec<u64>,
+    /// Of tracing programs, what they are attached to, if that is a function or a tracepoint of the kernel itself: the id of
+    /// the FUNC or typedef in vmlinux's BTF. Since 6.0.
+    pub attached_to: Option<u32>,
 }
 
 /// Most functions of a program (`BPF_MAX_SUBPROGS`, include/linux/bpf_verifier.h, and room to spare).
@@ -107,6 +110,8 @@ impl Program {
             btf_id: raw.btf_id,
             func_info,
             addresses,
+            attached_to: (raw.attach_btf_id != 0 && is_vmlinux(raw.attach_btf_obj_id)?)
+                .then_some(raw.attach_btf_id),
         })
     }
 
@@ -191,6 +196,15 @@ pub fn btf_bytes(id: u32) -> Result<Option<Vec<u8>>> {
     match bpf_fd(sys::BTF_GET_FD_BY_ID, &mut ById { id, ..Default::default() }) {
         Ok(fd) => btf_bytes_of(fd.as_fd()).map(Some),
         Err(e) if e.raw_os_error() == Some(libc::ENOENT) => Ok(None),
+        Err(source) => Err(Error::Sys { action: format!("open BTF object {id}"), source }),
+    }
+}
+
+/// Whether this is the id of the kernel's own BTF.
+fn is_vmlinux(id: u32) -> Result<bool> {
+    match bpf_fd(sys::BTF_GET_FD_BY_ID, &mut ById { id, ..Default::default() }) {
+        Ok(fd) => BtfObject(fd).is_of_module("vmlinux"),
+        Err(e) if e.raw_os_error() == Some(libc::ENOENT) => Ok(false),
         Err(source) => Err(Error::Sys { action: format!("open BTF object {id}"), source }),
     }
 }

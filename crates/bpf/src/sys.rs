@@ -87,7 +87,7 @@ attr!(
     PathAndFd { pathname: u64, bpf_fd: u32, file_flags: u32 }
 );
 attr!(
-    /// `struct bpf_prog_info` up to `verified_insns` (5.16); `flags` is `gpl_compatible`, a bit.
+    /// `struct bpf_prog_info` up to `attach_btf_id` (6.0); `flags` is `gpl_compatible`, a bit.
     ProgInfoRaw {
         ty: u32, id: u32, tag: [u8; 8], jited_prog_len: u32, xlated_prog_len: u32, jited_prog_insns: u64,
         xlated_prog_insns: u64, load_time: u64, created_by_uid: u32, nr_map_ids: u32, map_ids: u64, name: [u8; 16],
@@ -95,7 +95,7 @@ attr!(
         jited_ksyms: u64, jited_func_lens: u64, btf_id: u32, func_info_rec_size: u32, func_info: u64, nr_func_info: u32,
         nr_line_info: u32, line_info: u64, jited_line_info: u64, nr_jited_line_info: u32, line_info_rec_size: u32,
         jited_line_info_rec_size: u32, nr_prog_tags: u32, prog_tags: u64, run_time_ns: u64, run_cnt: u64,
-        recursion_misses: u64, verified_insns: u32, pad: u32,
+        recursion_misses: u64, verified_insns: u32, attach_btf_obj_id: u32, attach_btf_id: u32, pad: u32,
     }
 );
 attr!(

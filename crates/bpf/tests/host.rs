@@ -39,6 +39,62 @@ fn a_program_returns_what_it_computes() {
     assert!(info.id > 0 && info.xlated_len >= 16 && info.recursion_misses == 0, "{info:?}");
 }
 
+/// `r0 = 0; exit`.
+const NOTHING: [u64; 2] = [0xb7, 0x95];
+
+#[test]
+fn a_program_is_found_by_id_with_all_that_is_known_of_it() {
+    if !may_load() {
+        return;
+    }
+    let prog =
+        Program::load(&Load::new("a_name_of_over_15", ProgType::SocketFilter, &NOTHING)).expect("load");
+    let id = prog.info().expect("info").id;
+    assert!(bpf::program_ids().expect("ids").contains(&id));
+    assert_eq!(
+        bpf::program_ids_of_process(std::process::id()).expect("own").iter().filter(|i| **i == id).count(),
+        1
+    );
+    let found = Program::by_id(id).expect("by id").expect("there");
+    let details = found.details().expect("details");
+    assert_eq!(details, prog.details().expect("details"));
+    assert_eq!((details.id, details.ty, details.name.as_str()), (id, 1, "a_name_of_over_"));
+    assert!(details.btf_id == 0 && details.func_info.is_empty(), "{details:?}");
+    assert!(details.tag != [0; 8] && details.jited_len > 0, "{details:?}");
+    drop((prog, found));
+    assert!(Program::by_id(u32::MAX >> 1).expect("by id").is_none());
+    let gone = bpf::program_ids_of_process(u32::MAX >> 1).expect_err("no such process");
+    assert_eq!(gone.kind(), std::io::ErrorKind::NotFound);
+}
+
+#[test]
+fn programs_that_tail_calls_lead_to() {
+    if !may_load() {
+        return;
+    }
+    let prog = Program::load(&Load::new("jumped_to", ProgType::SocketFilter, &NOTHING)).expect("load");
+    let id = prog.info().expect("info").id;
+    let led_to = || {
+        bpf::tail_called_programs().expect("list").into_iter().filter(|(to, _)| *to == id).collect::<Vec<_>>()
+    };
+    assert!(led_to().is_empty());
+    let map = Map::create(MapType::ProgArray, "some_jumps", 4, 4, 8).expect("create");
+    map.update(&5u32.to_ne_bytes(), &prog.as_fd().as_raw_fd().to_ne_bytes()).expect("update");
+    assert_eq!(led_to(), [(id, "some_jumps".to_string())]);
+}
+
+#[test]
+fn pins_lead_to_programs_and_nothing_else_does() {
+    if !may_load() {
+        return;
+    }
+    let file = tempfile::NamedTempFile::new().expect("file");
+    let error = bpf::pinned_program_id(file.path()).expect_err("no pin");
+    assert!(error.is_permission(), "{error}");
+    let error = bpf::pinned_program_id(std::path::Path::new("/no/such/pin")).expect_err("no file");
+    assert_eq!(error.errno(), Some(2), "{error}");
+}
+
 #[test]
 fn a_refused_program_comes_with_the_verifiers_reason() {
     if !may_load() {
@@ -180,7 +236,8 @@ fn a_held_command_dropped_unreleased_never_runs() {
 fn a_held_command_has_the_signals_that_we_were_started_with() {
     let dir = tempfile::tempdir().expect("tempdir");
     let out = dir.path().join("status");
-    let own = std::fs::read_to_string("/proc/self/status").expect("status");
+    // This thread's: the C library blocks all signals in one that is just starting another, as the main one may be.
+    let own = std::fs::read_to_string("/proc/thread-self/status").expect("status");
     let blocked =
         |status: &str| status.lines().find(|l| l.starts_with("SigBlk")).map(str::to_string).expect("SigBlk");
     let before = blocked(&own);

@@ -102,6 +102,14 @@ pub struct Args {
     #[arg(long)]
     pub json: bool,
 
+    /// Colour events: on a terminal unless NO_COLOR is set, always, or never
+    #[arg(long, value_enum, default_value_t = ColorArg::Auto, value_name = "WHEN")]
+    pub color: ColorArg,
+
+    /// Show pointers to structures as addresses only: nothing is read of what is behind them
+    #[arg(long)]
+    pub no_pointees: bool,
+
     /// Write events to FILE instead of the standard output
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
@@ -250,6 +258,17 @@ pub enum ModeArg {
     Both,
 }
 
+/// `--color`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ColorArg {
+    /// On a terminal, unless NO_COLOR is set
+    Auto,
+    /// Wherever it goes
+    Always,
+    /// Nowhere
+    Never,
+}
+
 /// `--generate`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Generate {
@@ -342,6 +361,7 @@ impl Args {
             filter,
             force: self.force,
             stack: self.output_stack,
+            pointees: !self.no_pointees,
             string_size: STRING_SIZE,
             ring_size: self.buffer_size,
         })

@@ -141,6 +141,7 @@ fn captures(layout: &Layout, out: &mut Vec<u8>) -> std::io::Result<()> {
             let (at, what, size) = match &note.kind {
                 trace::NoteKind::Text(text) => (text.offset, "text, up to ", text.size - 1),
                 trace::NoteKind::Value { offset, size, .. } => (*offset, "", *size),
+                trace::NoteKind::Path(path) => (path.offset, "path, ", trace::PathField::SIZE),
             };
             writeln!(out, "  +{at:<5}   its {}: {what}{}", note.label, bytes(size))?;
         }

@@ -74,6 +74,11 @@ impl Output {
         })
     }
 
+    /// Whether a person may be looking.
+    pub fn is_terminal(&self) -> bool {
+        self.to.is_terminal()
+    }
+
     /// The trace begins: what was in FILE goes.
     pub fn begin(&self) -> anyhow::Result<()> {
         if self.to_file && self.to.metadata()?.file_type().is_file() {

@@ -6,7 +6,7 @@ use crate::logging::say;
 use crate::namesakes::Namesakes;
 use crate::output::{Flow, Output};
 use crate::progress::Shown;
-use crate::render::{Renderer, Stacks};
+use crate::render::{Renderer, Style, colour_wanted};
 use anyhow::bail;
 use bpf::{Held, Signals, Watched};
 use std::ops::ControlFlow;
@@ -101,11 +101,10 @@ impl Running {
             n => format!("{n} targets"),
         };
         say(format_args!("{} btrace is running.. ({targets})", clock.now()));
-        let stacks = match args.output_stack {
-            true => Some(Stacks::new(args.verbose > 0, session.tags()?)),
-            false => None,
-        };
-        let renderer = Renderer::new(args.json, session.probes(), clock, stacks);
+        let colour = colour_wanted(args.color, output.is_terminal());
+        let style = Style { json: args.json, colour, verbose: args.verbose > 0 };
+        let ours = if args.output_stack { session.tags()? } else { Default::default() };
+        let renderer = Renderer::new(style, session.probes(), clock, ours);
         let namesakes = Namesakes::of(&session);
         if let Some(command) = &command {
             command.release()?;

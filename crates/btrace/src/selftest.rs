@@ -20,6 +20,7 @@ fn load_all(skip: usize, every: usize, mode: ModeArg) -> anyhow::Result<()> {
     let request = Request {
         targets: Vec::new(),
         programs: Vec::new(),
+        pointees: true,
         mode: match mode {
             ModeArg::Entry => Mode::Entry,
             ModeArg::Exit => Mode::Exit,

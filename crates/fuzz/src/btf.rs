@@ -109,6 +109,7 @@ fn plan(kernel: &Kernel, random: &mut Random) {
         let mode = random.pick(&[Mode::Entry, Mode::Exit, Mode::Both]).copied().unwrap_or_default();
         let request = Request {
             programs: Vec::new(),
+            pointees: true,
             targets: vec![spec],
             mode,
             filter: Filter { errors: random.one_in(4), ..Filter::default() },

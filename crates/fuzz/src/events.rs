@@ -3,7 +3,7 @@
 use crate::Fuzz;
 use crate::random::Random;
 use btrace::clock::Clock;
-use btrace::render::{Renderer, Stacks};
+use btrace::render::{Renderer, Style};
 use std::path::Path;
 use trace::{Event, Filter, Kernel, Mode, Plan, Probe, Request, TargetKind, TargetSpec};
 
@@ -30,12 +30,8 @@ impl EventFuzz {
             Err(error) => eprintln!("fuzz: SKIP the running kernel's layouts: {error}"),
         }
         let renderer = |json| {
-            anyhow::Ok(Renderer::new(
-                json,
-                &probes,
-                Clock::new()?,
-                Some(Stacks::new(true, Default::default())),
-            ))
+            let style = Style { json, colour: !json, verbose: true };
+            anyhow::Ok(Renderer::new(style, &probes, Clock::new()?, Default::default()))
         };
         Ok(EventFuzz { text: renderer(false)?, json: renderer(true)?, probes })
     }
@@ -49,6 +45,7 @@ fn small() -> anyhow::Result<Vec<Probe>> {
 fn plan(kernel: &Kernel, functions: &str, mode: Mode) -> anyhow::Result<Vec<Probe>> {
     let request = Request {
         programs: Vec::new(),
+        pointees: true,
         targets: vec![
             TargetSpec::new(TargetKind::Function, functions, false)?,
             TargetSpec::new(TargetKind::Tracepoint, "*", false)?,

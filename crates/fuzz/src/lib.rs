@@ -53,8 +53,11 @@ pub struct Report {
 /// Enough to go on with.
 pub const MOST_FINDINGS: usize = 10;
 
-/// An execution that takes longer hangs, for whoever waits. Generous: the machine may be busy.
+/// An execution that computes longer hangs, for whoever waits. Of its thread's time on a CPU: the machine may be busy, or stand still.
 const TOO_LONG: Duration = Duration::from_secs(20);
+
+/// One that does not even compute.
+const STUCK: Duration = Duration::from_secs(900);
 
 /// Something that takes inputs.
 trait Fuzz {
@@ -116,14 +119,34 @@ struct Execution {
     since: Instant,
 }
 
+/// How long a thread has been on a CPU, by its `schedstat` (Documentation/scheduler/sched-stats.rst: ns first).
+fn computed(schedstat: &str) -> Option<Duration> {
+    let text = std::fs::read_to_string(schedstat).ok()?;
+    Some(Duration::from_nanos(text.split_ascii_whitespace().next()?.parse().ok()?))
+}
+
 impl Watch {
+    /// Watches the thread that calls.
     fn start(target: Target) -> Watch {
         let now = Arc::new((Mutex::new(Some(Execution { seed: 0, since: Instant::now() })), Condvar::new()));
         let watched = Arc::clone(&now);
+        let thread = std::fs::read_link("/proc/thread-self").unwrap_or_default();
+        let schedstat = format!("/proc/{}/schedstat", thread.display());
         std::thread::spawn(move || {
+            // When the execution that is under way was first seen, in its thread's time.
+            let mut seen: Option<(u64, Option<Duration>)> = None;
             let mut under_way = watched.0.lock().unwrap_or_else(PoisonError::into_inner);
             while let Some(Execution { seed, since }) = *under_way {
-                if since.elapsed() > TOO_LONG {
+                let now = computed(&schedstat);
+                let began = match seen {
+                    Some((same, began)) if same == seed => began,
+                    _ => {
+                        seen = Some((seed, now));
+                        now
+                    }
+                };
+                let took = now.zip(began).map_or(since.elapsed(), |(now, began)| now.saturating_sub(began));
+                if took > TOO_LONG || since.elapsed() > STUCK {
                     eprintln!("fuzz: {target:?}: seed {seed} takes longer than {} s", TOO_LONG.as_secs());
                     std::process::exit(1);
                 }

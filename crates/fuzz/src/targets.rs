@@ -99,6 +99,7 @@ impl Fuzz for TargetFuzz {
             }
             let request = Request {
                 programs: Vec::new(),
+                pointees: true,
                 targets: vec![spec],
                 mode: Mode::Both,
                 filter: Filter::default(),

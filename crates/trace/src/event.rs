@@ -1,9 +1,12 @@
 //! Events: a record's bytes seen through its probe's layout, nothing copied.
 
 use crate::context::Context;
-use crate::layout::{Argument, NOT_READ, NoteField, NoteKind, StringField, header, stack};
+use crate::layout::{Argument, NOT_READ, StringField, header, stack};
+use crate::notes::{Condition, NoteField, NoteKind};
 use crate::plan::Probe;
+use crate::pointee::Format;
 use crate::syscalls::TS_COMPAT;
+use crate::walk::{PathField, PathText};
 use btf::Shape;
 
 /// One event. Lives as long as the record is lent.
@@ -48,11 +51,17 @@ pub enum Note<'a> {
     Text(Text<'a>),
     /// A member's value.
     Value {
-        /// How it reads.
+        /// How it reads by its type.
         shape: &'a Shape,
+        /// How it reads where the type does not say.
+        format: Format,
+        /// Whether it is a pointer to code.
+        function: bool,
         /// Its bytes.
         bytes: &'a [u8],
     },
+    /// A path.
+    Path(PathText<'a>),
     /// The member could not be read: this (negative) error.
     Fault(i32),
 }
@@ -221,24 +230,36 @@ impl<'a> Value<'a> {
         Value { field, bytes: bytes(record, field.offset, field.size).unwrap_or_default(), record }
     }
 
-    /// The text it points to, for pointers to characters.
-    pub fn text(&self) -> Option<Text<'a>> {
-        self.field.string.map(|field| text(self.record, field))
+    /// Whether it is, as a pointer, one to an object: neither NULL nor an error (`IS_ERR_OR_NULL`).
+    pub fn is_object(&self) -> bool {
+        self.bytes
+            .first_chunk()
+            .is_some_and(|word| (1..=u64::MAX - MAX_ERRNO).contains(&u64::from_ne_bytes(*word)))
     }
 
-    /// What is shown of the object it points to.
+    /// The text it points to, for pointers to characters.
+    pub fn text(&self) -> Option<Text<'a>> {
+        self.field.string.filter(|_| self.is_object()).map(|field| text(self.record, field))
+    }
+
+    /// What is shown of the object it points to, if it points to one.
     pub fn notes(&self) -> impl Iterator<Item = (&'static str, Note<'a>)> + use<'a> {
         let record = self.record;
-        self.field.notes.iter().map(move |note| (note.label, note_of(record, note)))
+        let notes: &[NoteField] =
+            if !self.field.notes.is_empty() && self.is_object() { &self.field.notes } else { &[] };
+        notes.iter().filter_map(move |note| Some((note.label, note_of(record, note)?)))
     }
 }
+
+/// The last 4095 addresses are error numbers (include/linux/err.h).
+const MAX_ERRNO: u64 = 4095;
 
 fn until_nul(text: &[u8]) -> &[u8] {
     text.iter().position(|b| *b == 0).and_then(|end| text.get(..end)).unwrap_or(text)
 }
 
 /// A cut text without the beginning of a character whose rest was cut off.
-fn whole_characters(text: &[u8]) -> &[u8] {
+pub fn whole_characters(text: &[u8]) -> &[u8] {
     match std::str::from_utf8(text) {
         // No `error_len`: the text ends within a character; any other error is the text's own.
         Err(error) if error.error_len().is_none() => text.get(..error.valid_up_to()).unwrap_or(text),
@@ -267,17 +288,38 @@ fn stack<'a>(record: &'a [u8], at: u32, words: &[u8], address: Option<u64>) -> S
     Stack::Frames(Frames::new(bytes(record, at + 8, length).unwrap_or_default(), words, address))
 }
 
-fn note_of<'a>(record: &'a [u8], note: &'a NoteField) -> Note<'a> {
-    match &note.kind {
-        NoteKind::Text(field) => Note::Text(text(record, *field)),
-        NoteKind::Value { offset, size, shape } => {
-            let status = u32_at(record, *offset) as i32;
-            if status < 0 {
-                return Note::Fault(status);
-            }
-            Note::Value { shape, bytes: bytes(record, offset + 8, *size).unwrap_or_default() }
-        }
+/// `None`: a pointer on the way is NULL, or this object has no such member.
+fn note_of<'a>(record: &'a [u8], note: &'a NoteField) -> Option<Note<'a>> {
+    if u64_at(record, note.pointer) == 0 || note.when.is_some_and(|when| !holds(record, when)) {
+        return None;
     }
+    Some(match &note.kind {
+        NoteKind::Text(field) => Note::Text(text(record, *field)),
+        NoteKind::Value { status, offset, size, shape, function } => {
+            let status = u32_at(record, *status) as i32;
+            if status < 0 {
+                return Some(Note::Fault(status));
+            }
+            let bytes = bytes(record, *offset, *size).unwrap_or_default();
+            Note::Value { shape, format: note.format, function: *function, bytes }
+        }
+        NoteKind::Path(field) => {
+            match PathText::new(bytes(record, field.offset, PathField::SIZE).unwrap_or_default()) {
+                Ok(path) => Note::Path(path),
+                Err(error) => Note::Fault(error),
+            }
+        }
+    })
+}
+
+fn holds(record: &[u8], when: Condition) -> bool {
+    let value = match when.size {
+        1 => bytes(record, when.at, 1).and_then(|b| b.first()).map_or(0, |b| u64::from(*b)),
+        2 => u16_at(record, when.at).into(),
+        4 => u32_at(record, when.at).into(),
+        _ => u64_at(record, when.at),
+    };
+    when.values.contains(&value)
 }
 
 #[cfg(test)]

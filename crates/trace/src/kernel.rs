@@ -5,8 +5,10 @@
 
 use crate::error::Error;
 use crate::modules::Modules;
+use crate::notes::Views;
 use crate::target::Target;
 use btf::{Btf, Kind, TypeId};
+use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -23,6 +25,8 @@ pub struct Kernel {
     pub(crate) current_task_btf: bool,
     /// Whether it is the one that we run on, so that its files tell of it too.
     pub(crate) is_running: bool,
+    /// Structures that what is shown behind pointers needs by name; found when first needed.
+    views: OnceCell<Views>,
 }
 
 /// Kernel functions for programs that run at both ends of a call, by their ids in vmlinux's BTF.
@@ -92,7 +96,7 @@ impl Kernel {
         let current_task_btf = has("BPF_FUNC_get_current_task_btf");
         let btf = Arc::new(btf);
         let modules = Modules::new(modules, Arc::clone(&btf));
-        Ok(Kernel { btf, modules, task, current_task_btf, is_running: false })
+        Ok(Kernel { btf, modules, task, current_task_btf, is_running: false, views: OnceCell::new() })
     }
 }
 
@@ -126,6 +130,10 @@ impl Kernel {
             Some(module) if target.address.is_none() => self.modules.types(module),
             _ => Ok(Arc::clone(&self.btf)),
         }
+    }
+
+    pub(crate) fn views(&self) -> &Views {
+        self.views.get_or_init(|| Views::of(&self.btf))
     }
 }
 

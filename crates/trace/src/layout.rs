@@ -21,7 +21,8 @@
 
 use crate::error::Error;
 use crate::kernel::Kernel;
-use crate::pointee;
+use crate::notes::{Behind, NoteField, Step, behind, is_function_pointer};
+use crate::pointee::{self, Form, Pointee};
 use crate::syscalls::{self, Syscall, Told};
 use crate::target::Target;
 use btf::{Btf, Kind, Shape, TypeId};
@@ -73,33 +74,6 @@ pub struct StringField {
 /// Length word of a text that was not read on purpose.
 pub(crate) const NOT_READ: i32 = i32::MIN;
 
-/// What a note holds.
-#[derive(Clone, Debug)]
-pub enum NoteKind {
-    /// A text behind one more pointer.
-    Text(StringField),
-    /// A member's bytes: `i32` status (0, or a negative error) and 4 bytes of nothing at `offset`, the value after.
-    Value {
-        /// Offset of the status word.
-        offset: u32,
-        /// Bytes of the value.
-        size: u32,
-        /// How the value reads.
-        shape: Shape,
-    },
-}
-
-/// Something shown of the object behind a pointer (see [`crate::pointee`]).
-#[derive(Clone, Debug)]
-pub struct NoteField {
-    /// What it is called.
-    pub label: &'static str,
-    /// Byte offsets to add and then read through, one for each pointer on the way; the last is the member's own.
-    pub(crate) hops: Vec<u32>,
-    /// What lies there.
-    pub kind: NoteKind,
-}
-
 /// One argument, or the return value.
 #[derive(Clone, Debug)]
 pub struct Argument {
@@ -119,8 +93,14 @@ pub struct Argument {
     pub(crate) slots: u32,
     /// Text it points to.
     pub string: Option<StringField>,
+    /// Whether it points to code.
+    pub function: bool,
     /// What is shown of the object it points to.
     pub notes: Vec<NoteField>,
+    /// How that is put in text.
+    pub form: Form,
+    /// How the program has it.
+    pub(crate) steps: Vec<Step>,
 }
 
 /// Part of the `struct pt_regs` that the first argument points to.
@@ -175,6 +155,8 @@ pub struct Layout {
 pub(crate) struct Captures {
     /// Room of a text, bytes.
     pub string_size: u32,
+    /// What is behind pointers to structures.
+    pub pointees: bool,
     /// The context, which not every kernel tells.
     pub context: bool,
     /// The kernel stack.
@@ -213,7 +195,7 @@ impl Layout {
         captures: Captures,
     ) -> Result<Layout, Error> {
         let btf = &*kernel.types_of(target)?;
-        let Captures { string_size, context, stack } = captures;
+        let Captures { string_size, pointees, context, stack } = captures;
         let mut at = header::END;
         let entry_time = end.at_exit.then(|| take(&mut at, 8));
         let call = end.paired.then(|| take(&mut at, 8));
@@ -235,7 +217,7 @@ impl Layout {
         if let Some(call) = syscall {
             // The wrapper's own argument.
             slot = 1;
-            (registers, args) = behind(call, &mut at, string_size);
+            (registers, args) = behind_wrapper(call, &mut at, string_size);
         }
         for (index, param) in target.params.iter().enumerate().filter(|_| syscall.is_none()) {
             let name = if param.name.is_empty() { format!("arg{index}") } else { param.name.clone() };
@@ -259,7 +241,11 @@ impl Layout {
             if let Some(char_ptr) = btf.is_char_ptr(ty) {
                 arg.string = Some(string(&mut at, string_size, char_ptr.is_const));
             }
-            arg.notes = notes(btf, ty, &mut at, string_size)?;
+            if pointees && let Some((line, object)) = line_of(btf, ty) {
+                let Behind { notes, steps } =
+                    behind(kernel, btf, line, object, arg.offset, &mut at, string_size);
+                (arg.notes, arg.steps, arg.form) = (notes, steps, line.form);
+            }
         }
         let words = (stack && target.program.is_some()).then(|| take(&mut at, stack::WORDS * stack::FRAME));
         let number = syscalls::told(kernel, target).map(|told| Number { offset: take(&mut at, 16), told });
@@ -269,23 +255,24 @@ impl Layout {
 
     /// Equal for layouts that the same instructions fill.
     pub(crate) fn filled_alike(&self) -> String {
-        let argument = |a: &Argument| {
-            let notes: Vec<_> = a
-                .notes
-                .iter()
-                .map(|n| match &n.kind {
-                    NoteKind::Text(text) => (&n.hops, text.offset, text.size, true),
-                    NoteKind::Value { offset, size, .. } => (&n.hops, *offset, *size, false),
-                })
-                .collect();
-            format!("{:?}", (a.size, a.offset, a.slot, a.slots, a.string, notes))
-        };
+        let argument =
+            |a: &Argument| format!("{:?}", (a.size, a.offset, a.slot, a.slots, a.string, &a.steps));
         let args: Vec<String> = self.args.iter().map(argument).collect();
         let ret = self.ret.as_ref().map(argument);
         let registers = &self.registers;
         format!(
             "{:?}",
-            (self.entry_time, self.call, args, registers, ret, self.context, self.stack, self.size)
+            (
+                self.entry_time,
+                self.call,
+                args,
+                registers,
+                self.number,
+                ret,
+                self.context,
+                self.stack,
+                self.size
+            )
         )
     }
 
@@ -301,7 +288,7 @@ impl Layout {
     }
 }
 
-fn take(at: &mut u32, size: u32) -> u32 {
+pub(crate) fn take(at: &mut u32, size: u32) -> u32 {
     let here = *at;
     *at += size.next_multiple_of(8);
     here
@@ -336,14 +323,17 @@ fn argument(
         slot: *slot,
         slots,
         string: None,
+        function: is_function_pointer(btf, ty),
         notes: Vec::new(),
+        form: Form::default(),
+        steps: Vec::new(),
     };
     *slot += slots;
     Ok(arg)
 }
 
 /// A system call's arguments, and the registers that hold them.
-fn behind(call: &Syscall, at: &mut u32, string_size: u32) -> (Option<Registers>, Vec<Argument>) {
+fn behind_wrapper(call: &Syscall, at: &mut u32, string_size: u32) -> (Option<Registers>, Vec<Argument>) {
     let offsets = || call.params.iter().map(|p| p.offset);
     let (Some(from), Some(last)) = (offsets().min(), offsets().max()) else { return (None, Vec::new()) };
     let size = last - from + 8;
@@ -364,7 +354,10 @@ fn behind(call: &Syscall, at: &mut u32, string_size: u32) -> (Option<Registers>,
             slot: 0,
             slots: 0,
             string: None,
+            function: false,
             notes: Vec::new(),
+            form: Form::default(),
+            steps: Vec::new(),
         });
     }
     for (arg, _) in args.iter_mut().zip(&call.params).filter(|(_, param)| param.text) {
@@ -377,51 +370,10 @@ fn string(at: &mut u32, size: u32, user_too: bool) -> StringField {
     StringField { offset: take(at, 4 + size), size, user_too }
 }
 
-/// Most bytes of a member shown in a note.
-const NOTE_SIZE: u64 = 64;
-
-fn notes(btf: &Btf, ty: TypeId, at: &mut u32, string_size: u32) -> Result<Vec<NoteField>, Error> {
-    let pointer = btf.get(btf.resolve(ty))?;
-    if pointer.kind() != Kind::Ptr {
-        return Ok(Vec::new());
-    }
-    let Some(object) = pointer.target().map(|t| btf.resolve(t)) else { return Ok(Vec::new()) };
-    let strukt = btf.get(object)?;
-    let Some(line) = (strukt.kind() == Kind::Struct).then(|| strukt.name()).flatten().and_then(pointee::of)
-    else {
-        return Ok(Vec::new());
-    };
-    let mut notes = Vec::new();
-    for (label, path) in line.show {
-        let Some((hops, member)) = follow(btf, object, path) else { continue };
-        let kind = if btf.is_char_ptr(member).is_some() {
-            NoteKind::Text(string(at, string_size, true))
-        } else {
-            let size = btf.size_of(member)?;
-            if size > NOTE_SIZE {
-                continue;
-            }
-            let shape = Shape::of(btf, member, &btf::Limits::default());
-            NoteKind::Value { offset: take(at, 8 + size as u32), size: size as u32, shape }
-        };
-        notes.push(NoteField { label, hops, kind });
-    }
-    Ok(notes)
-}
-
-/// Follows a path of members; `None` where this kernel has no such member.
-fn follow(btf: &Btf, from: TypeId, path: &str) -> Option<(Vec<u32>, TypeId)> {
-    let mut hops = Vec::new();
-    let mut object = from;
-    let mut segments = path.split("->").peekable();
-    while let Some(segment) = segments.next() {
-        let member = btf.member(object, segment).ok().filter(|m| m.bitfield_size == 0)?;
-        hops.push(member.bit_offset / 8);
-        if segments.peek().is_none() {
-            return Some((hops, member.ty));
-        }
-        let pointer = btf.get(btf.resolve(member.ty)).ok().filter(|t| t.kind() == Kind::Ptr)?;
-        object = btf.resolve(pointer.target()?);
-    }
-    None
+/// The table's line for what a pointer points to, and that object's type.
+fn line_of(btf: &Btf, ty: TypeId) -> Option<(&'static Pointee, TypeId)> {
+    let pointer = btf.get(btf.resolve(ty)).ok().filter(|t| t.kind() == Kind::Ptr)?;
+    let object = btf.resolve(pointer.target()?);
+    let strukt = btf.get(object).ok().filter(|t| t.kind() == Kind::Struct)?;
+    Some((pointee::of(strukt.name()?)?, object))
 }

@@ -125,6 +125,7 @@ impl Plan {
         let mut probes = Vec::with_capacity(targets.len());
         let captures = Captures {
             string_size: request.string_size,
+            pointees: request.pointees,
             context: preempt_count.is_some(),
             stack: request.stack,
         };
@@ -177,10 +178,7 @@ fn one(
         Mode::Exit => (false, true),
         Mode::Both => (true, true),
     };
-    if target.kind == TargetKind::Function
-        && !request.force
-        && let Some(reason) = danger::reason(&target.name)
-    {
+    if let (false, Some(reason)) = (request.force, danger_of(target)) {
         return refuse(format!("refused: {reason} (--force traces it all the same)"));
     }
     if request.filter.errors
@@ -213,6 +211,19 @@ fn one(
     };
     let ends = entry.then_some(false).into_iter().chain(exit.then_some(true));
     ends.map(probe).collect()
+}
+
+/// Why tracing a target can hang the machine, if it can: what runs at a function that our own programs run through is as
+/// dangerous as that function.
+fn danger_of(target: &Target) -> Option<String> {
+    match (target.kind, &target.program) {
+        (TargetKind::Function, _) => danger::reason(&target.name).map(str::to_string),
+        (TargetKind::Program, Some(function)) => {
+            let at = function.program.runs_at.as_ref()?;
+            danger::reason(at).map(|reason| format!("it runs at {at}: {reason}"))
+        }
+        _ => None,
+    }
 }
 
 /// Why a filter for errors cannot apply to a target, if it cannot.

@@ -28,6 +28,8 @@ pub struct TracedProgram {
     pub kind: String,
     /// Hash of its instructions, 16 hexadecimal digits.
     pub tag: String,
+    /// Of a tracing program, the kernel's function or tracepoint that it runs at, if the kernel tells.
+    pub runs_at: Option<String>,
     /// Its own BTF, which its functions' ids are of.
     pub(crate) btf: Arc<Btf>,
     /// Keeps it from going away, and names it to the kernel.
@@ -201,6 +203,8 @@ pub(crate) struct Look<'a> {
 
 impl<'a> Look<'a> {
     pub fn new(kernel: &'a Kernel) -> Look<'a> {
+        // Each program that is found takes a descriptor.
+        bpf::raise_limits();
         Look { kernel, btfs: BTreeMap::new(), contexts: BTreeMap::new() }
     }
 
@@ -300,7 +304,10 @@ impl<'a> Look<'a> {
             (Ok(_), _, 0) => Err("it is interpreted: only compiled programs can be traced (sysctl net.core.bpf_jit_enable=1, and load it again)".into()),
             (Ok(btf), ..) => {
                 let (name, kind, tag) = (found.name.clone(), found.kind.clone(), found.tag.clone());
-                let program = Arc::new(TracedProgram { id, name, kind, tag, btf, handle });
+                let runs_at = details.attached_to.and_then(|at| {
+                    Some(self.kernel.btf.get(TypeId(at)).ok()?.name()?.to_string())
+                });
+                let program = Arc::new(TracedProgram { id, name, kind, tag, runs_at, btf, handle });
                 let ids = details.func_info.iter().map(|(_, id)| TypeId(*id)).enumerate();
                 let functions = ids.map(|(n, id)| {
                     let address = details.addresses.get(n).copied().filter(|address| *address != 0);

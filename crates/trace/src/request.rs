@@ -100,6 +100,8 @@ pub struct Request {
     pub force: bool,
     /// With the kernel stack of each event.
     pub stack: bool,
+    /// With what is to be known of the objects behind pointers.
+    pub pointees: bool,
     /// Most bytes read of a string, its terminator included.
     pub string_size: u32,
     /// Size of the ring buffer in bytes: a power of two times the page size.

@@ -117,6 +117,7 @@ fn a_modules_types_read_right() {
         force: false,
         stack: false,
         string_size: 64,
+        pointees: true,
         ring_size: 1 << 16,
     };
     let plan = Plan::new(&kernel, &request).unwrap();
@@ -196,6 +197,7 @@ fn no_odd_function_ends_a_listing_or_a_glob() {
         force: false,
         stack: false,
         string_size: 64,
+        pointees: true,
         ring_size: 1 << 16,
     };
     let plan = Plan::new(&kernel, &request).unwrap();

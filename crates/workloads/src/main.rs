@@ -22,6 +22,7 @@ Workloads:
   read-zero N SIZE      open /dev/zero, then read(2) SIZE bytes of it N times
   open-missing N PATH   openat(2) of PATH, which must be missing, N times (ENOENT)
   connect-loopback N    connect(2) N times to a listener of its own on 127.0.0.1; prints LOCAL PORT of each
+  connect-fault N       connect(2) N times with an address that cannot be read (EFAULT)
   exec-true N           fork, then execve(2) of /bin/true, N times, one after the other
   fork N                fork N times; each child exits at once
   threads N COUNT       N threads, each of which reads 512 bytes of /dev/zero COUNT times
@@ -167,6 +168,10 @@ fn prepare(words: &[&str]) -> Outcome<Ready> {
             let port = sys::own_address(listener.as_fd())?.port();
             Box::new(move || connect_loopback(count, &listener, port))
         }
+        ["connect-fault", count] => {
+            let (count, socket) = (number(count)?, sys::tcp_socket()?);
+            Box::new(move || connect_fault(count, &socket))
+        }
         ["exec-true", count] => {
             let (count, path) = (number(count)?, c"/bin/true".to_owned());
             Box::new(move || {
@@ -292,6 +297,17 @@ fn connect_loopback(count: u64, listener: &OwnedFd, port: u16) -> Outcome<Done> 
         done.lines.push(format!("{} {port}", sys::own_address(socket.as_fd())?.port()));
     }
     Ok(done)
+}
+
+fn connect_fault(count: u64, socket: &OwnedFd) -> Outcome<Done> {
+    for _ in 0..count {
+        match sys::connect_nowhere(socket.as_fd()) {
+            Err(error) if error.raw_os_error() == Some(libc::EFAULT) => {}
+            Err(error) => return Err(Trouble::Unexpected(format!("connect: {error}, not EFAULT"))),
+            Ok(()) => return Err(Trouble::Unexpected("connect read what is not there".into())),
+        }
+    }
+    Ok(Done::default())
 }
 
 /// Forks, and waits for, one child after the other; each must exit with 0.

@@ -102,6 +102,14 @@ pub fn connect(socket: BorrowedFd<'_>, port: u16) -> io::Result<()> {
     check(unsafe { libc::connect(socket.as_raw_fd(), (&raw const address).cast(), size) }.into()).map(drop)
 }
 
+/// connect to an address that lies where no memory is.
+pub fn connect_nowhere(socket: BorrowedFd<'_>) -> io::Result<()> {
+    let nowhere = std::ptr::without_provenance(8);
+    let size = size_of::<libc::sockaddr_in>() as libc::socklen_t;
+    // SAFETY: the kernel reads user memory with care; that it cannot is what is wanted.
+    check(unsafe { libc::connect(socket.as_raw_fd(), nowhere, size) }.into()).map(drop)
+}
+
 /// accept4 with SOCK_CLOEXEC; the peer's address is not asked for.
 pub fn accept(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let (none, no_size) = (std::ptr::null_mut(), std::ptr::null_mut());

@@ -104,3 +104,17 @@ fn a_signal_starts_what_waits_and_the_end_of_stdin_does_not() {
     assert!(child.wait().unwrap().success());
     assert_eq!(stdout.lines().count(), 1);
 }
+
+#[test]
+fn bpf_programs_call_each_other_as_often_as_asked() {
+    let output = workloads(&["bpf-programs", "3"]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    if said.contains("Operation not permitted") {
+        return eprintln!("SKIP: this machine refuses to load BPF programs: {said}");
+    }
+    assert!(output.status.success(), "{said}");
+    assert_eq!(workloads(&["bpf-programs", "many"]).status.code(), Some(2));
+    let unpinned = workloads(&["bpf-programs", "1", "/no/such/folder/pin"]);
+    assert_eq!(unpinned.status.code(), Some(1));
+    assert!(String::from_utf8(unpinned.stderr).unwrap().contains("/no/such/folder/pin"));
+}

@@ -59,24 +59,25 @@ fn bench(kernel: &str) -> Result<u8> {
     let bodies = [
         "loops",
         "workloads empty-fentry vfs_read >/tmp/empty & b=$!; until grep -q attached /tmp/empty; do sleep 0.1; done; loops; kill $b",
-        "traced -k vfs_read --mode entry -o /dev/null; kill -STOP $b; loops; kill -CONT $b; done_with",
-        "traced -k vfs_read --mode exit -o /dev/null; kill -STOP $b; loops; kill -CONT $b; done_with",
-        "traced -k vfs_read --mode both -o /dev/null; kill -STOP $b; loops; kill -CONT $b; done_with",
+        "traced -k vfs_read --mode entry --no-pointees -o /dev/null; kill -STOP $b; loops; kill -CONT $b; done_with",
+        "traced -k vfs_read --mode exit --no-pointees -o /dev/null; kill -STOP $b; loops; kill -CONT $b; done_with",
+        "traced -k vfs_read --mode both --no-pointees -o /dev/null; kill -STOP $b; loops; kill -CONT $b; done_with",
         "traced -k vfs_read --mode entry --filter-pid 1 -o /dev/null; loops; done_with",
-        "traced -k vfs_read --mode entry -o /tmp/out; ran $b; workloads read-zero 40000 512; sleep 1; ran $b; done_with",
-        "traced -k vfs_read --mode entry --json -o /tmp/out; ran $b; workloads read-zero 40000 512; sleep 1; ran $b; done_with",
-        "traced -k vfs_read --mode entry --output-stack -o /dev/null; kill -STOP $b; loops; kill -CONT $b; done_with",
+        "traced -k vfs_read --mode entry --buffer-size 32M -o /tmp/out; ran $b; workloads read-zero 40000 512; sleep 1; ran $b; done_with",
+        "traced -k vfs_read --mode entry --buffer-size 32M --json -o /tmp/out; ran $b; workloads read-zero 40000 512; sleep 1; ran $b; done_with",
+        "traced -k vfs_read --mode entry --no-pointees --output-stack -o /dev/null; kill -STOP $b; loops; kill -CONT $b; done_with",
         "traced -k vfs_read --mode entry -o /tmp/out; workloads read-zero 1 1; sleep 0.1; ran $b; grep VmHWM /proc/$b/status; done_with",
+        "traced -k vfs_read --mode entry -o /dev/null; kill -STOP $b; loops; kill -CONT $b; done_with",
     ];
     let scripts: Vec<String> = bodies.iter().map(|body| format!("{PRELUDE}\n{body}")).collect();
     let scripts: Vec<&str> = scripts.iter().map(String::as_str).collect();
     let options = VmOptions { icount: true, timeout: Duration::from_secs(600), ..VmOptions::new(kernel, "") };
     eprintln!("bench: counting instructions on {kernel} under icount");
     let ran = frames::run(&options, &scripts)?;
-    let [bare, empty, entry, exit, both, filtered, text, json, stack, start] = ran.as_slice() else {
-        bail!("ten answers")
+    let [bare, empty, entry, exit, both, filtered, text, json, stack, start, path] = ran.as_slice() else {
+        bail!("eleven answers")
     };
-    for ran in [entry, exit, both, filtered, text, json, stack, start] {
+    for ran in [entry, exit, both, filtered, text, json, stack, start, path] {
         ensure!(ran.stderr.contains(" 0 lost"), "events were lost: {}", ran.stderr);
     }
 
@@ -96,6 +97,14 @@ fn bench(kernel: &str) -> Result<u8> {
             bar: 400.0,
             unit: "insns",
             rivals: "bpftrace 592, bpfsnoop 1,156",
+        },
+        Line {
+            what: "hook: the same with the file's path",
+            ours: hook(path)?,
+            // The rivals' figures are without.
+            bar: f64::INFINITY,
+            unit: "insns",
+            rivals: "",
         },
         Line {
             what: "hook: exit, return value, duration",

@@ -1,14 +1,16 @@
 //! One JSON object a line. The fields are described in docs/json.md; they are stable.
 
-use super::{Stacks, decimal, error_name, fault};
+use super::{Stacks, Symbols, decimal, error_name, fault, pointee, pointer_error};
 use crate::clock::Clock;
-use trace::{Event, Note, Probe, Stack, Text, Value};
+use symbols::Resolved;
+use trace::{Event, Probe, Stack, Text, Value};
 
 /// Renders events as JSON lines.
 pub struct Json {
     probes: Vec<Fixed>,
     clock: Clock,
     stacks: Option<Stacks>,
+    symbols: Option<Symbols>,
 }
 
 /// What every event of a probe has in common.
@@ -25,7 +27,7 @@ fn string(text: &str) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-fn quoted(bytes: &[u8], out: &mut Vec<u8>) {
+pub(super) fn quoted(bytes: &[u8], out: &mut Vec<u8>) {
     out.push(b'"');
     btf::escape_json(bytes, out);
     out.push(b'"');
@@ -33,7 +35,7 @@ fn quoted(bytes: &[u8], out: &mut Vec<u8>) {
 
 impl Json {
     /// Prepares for the events of these probes.
-    pub fn new(probes: &[Probe], clock: Clock, stacks: Option<Stacks>) -> Json {
+    pub fn new(probes: &[Probe], clock: Clock, stacks: Option<Stacks>, symbols: Option<Symbols>) -> Json {
         let fixed = |probe: &Probe| {
             let args = probe.layout.args.iter().enumerate().map(|(index, arg)| {
                 let comma = if index > 0 { "," } else { "" };
@@ -60,12 +62,13 @@ impl Json {
                 retval: retval.into_bytes(),
             }
         };
-        Json { probes: probes.iter().map(fixed).collect(), clock, stacks }
+        Json { probes: probes.iter().map(fixed).collect(), clock, stacks, symbols }
     }
 
     /// Appends one event, newline included.
     pub fn event(&mut self, event: &Event<'_>, out: &mut Vec<u8>) {
         let Some(fixed) = self.probes.get(event.index()) else { return };
+        let symbols = self.symbols.as_ref();
         out.extend_from_slice(&fixed.head);
         self.clock.utc(event.time_ns(), out);
         out.extend_from_slice(b"\",\"time_ns\":");
@@ -106,19 +109,13 @@ impl Json {
         out.extend_from_slice(b",\"args\":[");
         for (arg, prefix) in event.args().zip(&fixed.args) {
             out.extend_from_slice(prefix);
-            value(&arg, out);
+            value(&arg, pointer_error(&arg), symbols, out);
         }
         out.push(b']');
         if let Some(retval) = event.retval() {
             out.extend_from_slice(&fixed.retval);
-            value(&retval, out);
-            if let Some(name) = error_name(&retval) {
-                // The value's object is closed already: take its brace back.
-                out.pop();
-                out.extend_from_slice(b",\"error\":\"");
-                out.extend_from_slice(name.as_bytes());
-                out.extend_from_slice(b"\"}");
-            }
+            let error = error_name(&retval).or_else(|| pointer_error(&retval));
+            value(&retval, error, symbols, out);
         }
         if let (Some(stacks), Some(stack)) = (&self.stacks, event.stack()) {
             out.extend_from_slice(b",\"stack\":");
@@ -132,33 +129,49 @@ impl Json {
 }
 
 /// The rest of a value's object, from the value on.
-fn value(value: &Value<'_>, out: &mut Vec<u8>) {
+fn value(value: &Value<'_>, error: Option<&str>, symbols: Option<&Symbols>, out: &mut Vec<u8>) {
     value.field.shape.json(value.bytes, out);
-    let null = value.bytes.iter().all(|b| *b == 0);
-    if let Some(text) = value.text().filter(|t| !null && *t != Text::NotRead) {
+    if value.field.function {
+        symbol_fields(symbols, super::format::number(value.bytes), out);
+    }
+    if let Some(text) = value.text().filter(|t| *t != Text::NotRead) {
         out.extend_from_slice(b",\"text\":");
         text_value(text, out);
     }
-    let mut open = false;
-    for (label, note) in value.notes().filter(|_| !null) {
-        out.extend_from_slice(if open { b"," } else { b",\"pointee\":{" });
-        open = true;
-        quoted(label.as_bytes(), out);
-        out.push(b':');
-        match note {
-            Note::Text(text) => text_value(text, out),
-            Note::Value { shape, bytes } => shape.json(bytes, out),
-            Note::Fault(error) => error_value(error, out),
-        }
+    if !value.field.notes.is_empty() {
+        pointee::json(value, symbols, out);
     }
-    if open {
-        out.push(b'}');
+    if let Some(name) = error {
+        out.extend_from_slice(b",\"error\":\"");
+        out.extend_from_slice(name.as_bytes());
+        out.push(b'"');
     }
     out.push(b'}');
 }
 
+/// The symbol of an address of code, as members after others: those of a stack's frame.
+pub(super) fn symbol_fields(symbols: Option<&Symbols>, address: u64, out: &mut Vec<u8>) {
+    out.extend_from_slice(b",\"symbol\":");
+    symbol(symbols.and_then(|s| s.resolve(address)), out);
+}
+
+/// The rest of a frame from the symbol's name on.
+pub(super) fn symbol(symbol: Option<Resolved<'_>>, out: &mut Vec<u8>) {
+    let Some(symbol) = symbol else {
+        return out.extend_from_slice(b"null,\"offset\":null,\"module\":null");
+    };
+    quoted(symbol.name.as_bytes(), out);
+    out.extend_from_slice(b",\"offset\":");
+    decimal(symbol.offset, out);
+    out.extend_from_slice(b",\"module\":");
+    match symbol.module {
+        Some(module) => quoted(module.as_bytes(), out),
+        None => out.extend_from_slice(b"null"),
+    }
+}
+
 /// A string; one that was cut ends in `…` as in the text; one that could not be read is `{"error":"EFAULT"}`.
-fn text_value(text: Text<'_>, out: &mut Vec<u8>) {
+pub(super) fn text_value(text: Text<'_>, out: &mut Vec<u8>) {
     match text {
         Text::Read { bytes, cut } => {
             out.push(b'"');
@@ -173,7 +186,7 @@ fn text_value(text: Text<'_>, out: &mut Vec<u8>) {
     }
 }
 
-fn error_value(error: i32, out: &mut Vec<u8>) {
+pub(super) fn error_value(error: i32, out: &mut Vec<u8>) {
     out.extend_from_slice(b"{\"error\":");
     quoted(fault(error).as_bytes(), out);
     out.push(b'}');

@@ -2,32 +2,58 @@
 //!
 //! What is the same in every event of a probe is put together once; an event copies it and fills in the values.
 
+mod format;
 mod json;
+mod paint;
+mod pointee;
 mod stack;
+mod symbols;
 mod text;
 
 pub use json::Json;
+pub use paint::wanted as colour_wanted;
 pub use stack::Stacks;
+pub use symbols::Symbols;
 pub use text::TextLines;
 
+use crate::clock::Clock;
+use paint::{Colour, Plain};
 use std::borrow::Cow;
-use trace::{Event, Probe, Value};
+use std::collections::BTreeSet;
+use trace::{Event, Layout, NoteField, NoteKind, Probe, Value};
 
-/// Either way of rendering.
+/// A way of rendering.
 pub enum Renderer {
     /// The article's line.
-    Text(TextLines),
+    Text(TextLines<Plain>),
+    /// The same, coloured.
+    Coloured(TextLines<Colour>),
     /// One object a line.
     Json(Json),
 }
 
+/// Which way.
+#[derive(Clone, Copy, Debug)]
+pub struct Style {
+    /// One object a line.
+    pub json: bool,
+    /// Coloured, if text.
+    pub colour: bool,
+    /// Addresses and our own frames in stacks.
+    pub verbose: bool,
+}
+
 impl Renderer {
-    /// Prepares for the events of these probes.
-    pub fn new(json: bool, probes: &[Probe], clock: crate::clock::Clock, stacks: Option<Stacks>) -> Renderer {
-        if json {
-            Renderer::Json(Json::new(probes, clock, stacks))
-        } else {
-            Renderer::Text(TextLines::new(probes, clock, stacks))
+    /// Prepares for the events of these probes. Reads the kernel's symbols if their events have a use for them: stacks, and
+    /// pointers to functions. `ours`: tags of our own programs, for stacks.
+    pub fn new(style: Style, probes: &[Probe], clock: Clock, ours: BTreeSet<String>) -> Renderer {
+        let stacks = probes.iter().any(|p| p.layout.stack.is_some());
+        let symbols = (stacks || probes.iter().any(|p| has_functions(&p.layout))).then(Symbols::load);
+        let stacks = symbols.clone().filter(|_| stacks).map(|s| Stacks::new(s, style.verbose, ours));
+        match style {
+            Style { json: true, .. } => Renderer::Json(Json::new(probes, clock, stacks, symbols)),
+            Style { colour: true, .. } => Renderer::Coloured(TextLines::new(probes, clock, stacks, symbols)),
+            _ => Renderer::Text(TextLines::new(probes, clock, stacks, symbols)),
         }
     }
 
@@ -35,6 +61,7 @@ impl Renderer {
     pub fn event(&mut self, event: &Event<'_>, out: &mut Vec<u8>) {
         match self {
             Renderer::Text(text) => text.event(event, out),
+            Renderer::Coloured(text) => text.event(event, out),
             Renderer::Json(json) => json.event(event, out),
         }
     }
@@ -44,12 +71,18 @@ impl Renderer {
 /// program's function of the same name is traced beside it.
 fn title(probe: &Probe, all: &[Probe]) -> String {
     let name = &probe.target.name;
-    let Some(function) = &probe.target.program else { return name.clone() };
+    let Some(function) = &probe.target.program else { return probe.target.label() };
     let id = function.program.id;
     let shared = all.iter().any(|other| {
         other.target.name == *name && other.target.program.as_ref().is_some_and(|f| f.program.id != id)
     });
     if shared { format!("{name}[bpf:{id}]") } else { format!("{name}[bpf]") }
+}
+
+/// Whether an event holds addresses of code.
+fn has_functions(layout: &Layout) -> bool {
+    let in_note = |note: &NoteField| matches!(note.kind, NoteKind::Value { function: true, .. });
+    layout.args.iter().chain(&layout.ret).any(|arg| arg.function || arg.notes.iter().any(in_note))
 }
 
 /// An integer in decimal.
@@ -65,7 +98,7 @@ fn hexadecimal(n: u64, out: &mut Vec<u8>) {
     out.extend((0..digits).rev().map(|at| DIGITS[(n >> (4 * at) & 15) as usize]));
 }
 
-/// The name of the error that a function returned: as a negative signed integer, or in a pointer (`IS_ERR_VALUE`).
+/// The name of the error that a function returned as a negative signed integer.
 fn error_name(retval: &Value<'_>) -> Option<&'static str> {
     let bytes = retval.bytes;
     let number = match (&retval.field.shape, bytes.len()) {
@@ -76,8 +109,22 @@ fn error_name(retval: &Value<'_>) -> Option<&'static str> {
     (-4095..0).contains(&number).then(|| btf::errno_name(number.unsigned_abs() as u32)).flatten()
 }
 
+/// The name of the error in a pointer (`IS_ERR_VALUE`).
+fn pointer_error(value: &Value<'_>) -> Option<&'static str> {
+    let (btf::Shape::Ptr { .. }, Some(word)) = (&value.field.shape, value.bytes.first_chunk()) else {
+        return None;
+    };
+    let number = u64::from_ne_bytes(*word).wrapping_neg();
+    (1..=4095).contains(&number).then(|| btf::errno_name(number as u32)).flatten()
+}
+
+/// An address that is not the kernel's is out of range to a probe read; to everybody else it is a bad address.
+const ERANGE: i32 = -34;
+const EFAULT: i32 = -14;
+
 /// The name of an error that a read gave, or its number.
 fn fault(error: i32) -> Cow<'static, str> {
+    let error = if error == ERANGE { EFAULT } else { error };
     match btf::errno_name(error.unsigned_abs()) {
         Some(name) => name.into(),
         None => format!("error {error}").into(),

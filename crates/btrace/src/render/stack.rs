@@ -1,35 +1,23 @@
 //! Kernel stacks: addresses become symbols, and what tracing itself put on the stack is left out.
 
-use super::{decimal, fault, hexadecimal};
-use crate::logging::say;
+use super::symbols::module;
+use super::{Symbols, fault, hexadecimal, json};
 use std::collections::BTreeSet;
-use symbols::{Resolved, Table};
+use symbols::Resolved;
 use trace::{Frames, Stack};
 
 /// Renders stacks.
 pub struct Stacks {
-    /// None where the kernel hides its symbols.
-    table: Option<Table>,
+    symbols: Symbols,
     verbose: bool,
     /// Tags of our own programs.
     ours: BTreeSet<String>,
 }
 
 impl Stacks {
-    /// Reads the kernel's symbols, which should have our own programs among them by now. Without symbols it goes on,
-    /// having said why. `verbose`: addresses, and our own frames, are shown too; `ours`: tags of our own programs.
-    pub fn new(verbose: bool, ours: BTreeSet<String>) -> Stacks {
-        let table = match Table::load() {
-            Ok(table) => {
-                log::debug!("{} symbols read, {} KiB", table.len(), table.memory() >> 10);
-                Some(table)
-            }
-            Err(error) => {
-                say(format_args!("btrace: stacks show addresses without names: {error}"));
-                None
-            }
-        };
-        Stacks { table, verbose, ours }
+    /// `verbose`: addresses, and our own frames, are shown too; `ours`: tags of our own programs.
+    pub fn new(symbols: Symbols, verbose: bool, ours: BTreeSet<String>) -> Stacks {
+        Stacks { symbols, verbose, ours }
     }
 
     /// Appends a stack as lines.
@@ -58,11 +46,7 @@ impl Stacks {
             out.extend_from_slice(symbol.name.as_bytes());
             out.push(b'+');
             hexadecimal(symbol.offset, out);
-            if let Some(module) = symbol.module {
-                out.extend_from_slice(b" [");
-                out.extend_from_slice(module.as_bytes());
-                out.push(b']');
-            }
+            module(&symbol, out);
             out.push(b'\n');
         });
     }
@@ -76,18 +60,7 @@ impl Stacks {
             comma = true;
             hexadecimal(address, out);
             out.extend_from_slice(b"\",\"symbol\":");
-            let Some(symbol) = symbol else {
-                out.extend_from_slice(b"null,\"offset\":null,\"module\":null}");
-                return;
-            };
-            quoted(symbol.name, out);
-            out.extend_from_slice(b",\"offset\":");
-            decimal(symbol.offset, out);
-            out.extend_from_slice(b",\"module\":");
-            match symbol.module {
-                Some(module) => quoted(module, out),
-                None => out.extend_from_slice(b"null"),
-            }
+            json::symbol(symbol, out);
             out.push(b'}');
         });
         out.push(b']');
@@ -95,19 +68,13 @@ impl Stacks {
 
     /// Calls `show` with each frame that is to be shown.
     fn each<'a>(&'a self, frames: Frames<'_>, mut show: impl FnMut(u64, Option<Resolved<'a>>)) {
-        let resolved = frames.map(|address| (address, self.table.as_ref().and_then(|t| t.resolve(address))));
-        if self.verbose || self.table.is_none() {
+        let resolved = frames.map(|address| (address, self.symbols.resolve(address)));
+        if self.verbose || !self.symbols.are_known() {
             resolved.for_each(|(address, symbol)| show(address, symbol));
         } else {
             trim(&self.ours, resolved, show);
         }
     }
-}
-
-fn quoted(text: &str, out: &mut Vec<u8>) {
-    out.push(b'"');
-    btf::escape_json(text.as_bytes(), out);
-    out.push(b'"');
 }
 
 /// Leaves out what is there because of the trace: at the inner end our program and what called it, and trampolines
@@ -183,12 +150,12 @@ mod tests {
         let mut f = tempfile::NamedTempFile::new().expect("temporary file");
         f.write_all(KALLSYMS.as_bytes()).expect("write");
         let ours = ["0123456789abcdef", "fedcba9876543210"].map(String::from).into();
-        Stacks { table: Some(Table::load_from(f.path()).expect("load")), verbose, ours }
+        Stacks::new(Symbols::from(symbols::Table::load_from(f.path()).expect("load")), verbose, ours)
     }
 
     fn shown(addresses: &[u64]) -> Vec<String> {
         let stacks = stacks(false);
-        let table = stacks.table.as_ref().expect("table");
+        let table = &stacks.symbols;
         let mut names = Vec::new();
         trim(&stacks.ours, addresses.iter().map(|a| (*a, table.resolve(*a))), |address, symbol| {
             names.push(symbol.map_or(format!("{address:#x}"), |s| format!("{}+{:#x}", s.name, s.offset)));

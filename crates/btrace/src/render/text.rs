@@ -1,15 +1,19 @@
 //! `name args=((type)name=value, …) retval=(type)value cpu=N process=(tgid:comm) duration=… time=…`, after `cpu` the
 //! context if it is no task; then, if asked for, the stack: `Func stack:` and a line for each frame.
 
-use super::{Stacks, decimal, error_name, fault, title};
+use super::paint::Paint;
+use super::{Stacks, Symbols, decimal, error_name, fault, pointee, title};
 use crate::clock::{self, Clock};
-use trace::{Context, Event, Note, Probe, Text, Value};
+use std::marker::PhantomData;
+use trace::{Context, Event, Probe, Text, Value};
 
 /// Renders events as lines for people.
-pub struct TextLines {
+pub struct TextLines<P> {
     probes: Vec<Fixed>,
     clock: Clock,
     stacks: Option<Stacks>,
+    symbols: Option<Symbols>,
+    paint: PhantomData<P>,
 }
 
 /// What every event of a probe has in common.
@@ -19,41 +23,51 @@ struct Fixed {
     retval: Vec<u8>,
 }
 
-impl TextLines {
+impl<P: Paint> TextLines<P> {
     /// Prepares for the events of these probes.
-    pub fn new(probes: &[Probe], clock: Clock, stacks: Option<Stacks>) -> TextLines {
+    pub fn new(
+        probes: &[Probe],
+        clock: Clock,
+        stacks: Option<Stacks>,
+        symbols: Option<Symbols>,
+    ) -> TextLines<P> {
+        let (label, end) = P::LABEL;
         let fixed = |probe: &Probe| {
             let args = probe.layout.args.iter().enumerate().map(|(index, arg)| {
                 let comma = if index > 0 { ", " } else { "" };
-                format!("{comma}({}){}=", arg.type_name, arg.name).into_bytes()
+                format!("{comma}{label}({}){}={end}", arg.type_name, arg.name).into_bytes()
             });
-            let retval =
-                probe.layout.ret.as_ref().map_or(String::new(), |r| format!(" retval=({})", r.type_name));
+            let retval = |r: &trace::Argument| format!(" {label}retval=({}){end}", r.type_name);
+            let (name, rest) = P::NAME;
             Fixed {
-                head: format!("{}{}{} args=(", arrow(probe), title(probe, probes), compat(probe))
+                head: format!("{}{name}{}{rest}{} args=(", arrow(probe), title(probe, probes), compat(probe))
                     .into_bytes(),
                 args: args.collect(),
-                retval: retval.into_bytes(),
+                retval: probe.layout.ret.as_ref().map_or(String::new(), retval).into_bytes(),
             }
         };
-        TextLines { probes: probes.iter().map(fixed).collect(), clock, stacks }
+        let probes = probes.iter().map(fixed).collect();
+        TextLines { probes, clock, stacks, symbols, paint: PhantomData }
     }
 
     /// Appends one event, newline included.
     pub fn event(&mut self, event: &Event<'_>, out: &mut Vec<u8>) {
         let Some(fixed) = self.probes.get(event.index()) else { return };
+        let symbols = self.symbols.as_ref();
         out.extend_from_slice(&fixed.head);
         for (arg, prefix) in event.args().zip(&fixed.args) {
             out.extend_from_slice(prefix);
-            value(&arg, out);
+            value(&arg, symbols, out);
         }
         out.push(b')');
         if let Some(retval) = event.retval() {
             out.extend_from_slice(&fixed.retval);
-            value(&retval, out);
+            value(&retval, symbols, out);
             if let Some(name) = error_name(&retval) {
                 out.push(b' ');
+                out.extend_from_slice(P::ERROR.0.as_bytes());
                 out.extend_from_slice(name.as_bytes());
+                out.extend_from_slice(P::ERROR.1.as_bytes());
             }
         }
         if let Some((number, compat)) = event.system_call() {
@@ -66,33 +80,34 @@ impl TextLines {
                 out.extend_from_slice(b" compat");
             }
         }
-        out.extend_from_slice(b" cpu=");
+        out.extend_from_slice(P::CPU.as_bytes());
         decimal(event.cpu(), out);
         if let Some(context) = event.context().filter(|c| *c != Context::Task) {
-            out.extend_from_slice(b" context=");
+            out.extend_from_slice(P::CONTEXT.as_bytes());
             out.extend_from_slice(context.name().as_bytes());
         }
-        out.extend_from_slice(b" process=(");
+        out.extend_from_slice(P::PROCESS.as_bytes());
         decimal(event.tgid(), out);
         out.push(b':');
         comm(event.comm(), out);
         out.push(b')');
         if event.tid() != event.tgid() {
-            out.extend_from_slice(b" tid=");
+            out.extend_from_slice(P::TID.as_bytes());
             decimal(event.tid(), out);
         }
         if let Some(call) = event.call() {
-            out.extend_from_slice(b" call=");
+            out.extend_from_slice(P::CALL.as_bytes());
             btf::fast_hex(call, out);
         }
         if event.probe.layout.entry_time.is_some() {
-            out.extend_from_slice(b" duration=");
+            out.extend_from_slice(P::DURATION.0.as_bytes());
             match event.duration_ns() {
                 Some(ns) => clock::duration(ns, out),
                 None => out.push(b'?'),
             }
+            out.extend_from_slice(P::DURATION.1.as_bytes());
         }
-        out.extend_from_slice(b" time=");
+        out.extend_from_slice(P::TIME.as_bytes());
         self.clock.local(event.time_ns(), out);
         out.push(b'\n');
         if let (Some(stacks), Some(stack)) = (&self.stacks, event.stack()) {
@@ -124,37 +139,27 @@ fn comm(comm: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-fn value(value: &Value<'_>, out: &mut Vec<u8>) {
+fn value(value: &Value<'_>, symbols: Option<&Symbols>, out: &mut Vec<u8>) {
     value.field.shape.text(value.bytes, out);
-    let null = value.bytes.iter().all(|b| *b == 0);
-    if let Some(text) = value.text().filter(|_| !null) {
-        match text {
-            Text::NotRead => {}
-            text => {
-                out.push(b'(');
-                quoted(text, out);
-                out.push(b')');
-            }
-        }
+    if value.field.function
+        && let Some(symbol) = symbols.and_then(|s| s.resolve(super::format::number(value.bytes)))
+    {
+        out.push(b'(');
+        super::symbols::function(&symbol, out);
+        out.push(b')');
     }
-    let mut open = false;
-    for (label, note) in value.notes().filter(|_| !null) {
-        out.extend_from_slice(if open { b", " } else { b"{" });
-        open = true;
-        out.extend_from_slice(label.as_bytes());
-        out.push(b'=');
-        match note {
-            Note::Text(text) => quoted(text, out),
-            Note::Value { shape, bytes } => shape.text(bytes, out),
-            Note::Fault(error) => out.extend_from_slice(fault(error).as_bytes()),
-        }
+    if let Some(text) = value.text().filter(|t| *t != Text::NotRead) {
+        out.push(b'(');
+        quoted(text, out);
+        out.push(b')');
     }
-    if open {
-        out.push(b'}');
+    if !value.field.notes.is_empty() {
+        pointee::text(value, symbols, out);
     }
 }
 
-fn quoted(text: Text<'_>, out: &mut Vec<u8>) {
+/// A text in quotes, `…` when cut; the error if it could not be read.
+pub(super) fn quoted(text: Text<'_>, out: &mut Vec<u8>) {
     match text {
         Text::Read { bytes, cut } => {
             out.push(b'"');

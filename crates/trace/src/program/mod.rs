@@ -4,6 +4,7 @@
 //! ring, of exactly the record's size → header, arguments → texts and notes → submit. A refused room bumps a per-CPU
 //! counter.
 
+mod behind;
 mod calls;
 mod kprobe;
 mod many;
@@ -274,6 +275,10 @@ mod tests {
     /// Stack of a BPF program (`MAX_BPF_STACK`).
     const BPF_STACK: u32 = 512;
 
+    fn is_path(note: &crate::NoteField) -> bool {
+        matches!(note.kind, crate::NoteKind::Path(_))
+    }
+
     #[test]
     fn a_stack_is_the_records_last_part_and_fits_the_programs_own() {
         let kernel = match Kernel::running() {
@@ -289,6 +294,7 @@ mod tests {
             force: false,
             stack: false,
             string_size: 64,
+            pointees: true,
             ring_size: 1 << 16,
         };
         let plain = Plan::new(&kernel, &request).expect("plan");
@@ -303,6 +309,16 @@ mod tests {
                 .assemble(&asm::Options::default())
                 .expect("assemble");
             assert!(code.stack_used <= BPF_STACK, "{}", code.stack_used);
+        }
+        request.targets[0].pattern = Pattern::new("{vfs,security,path,tcp,d}_*").expect("pattern");
+        let many = Plan::new(&kernel, &request).expect("plan");
+        let walks = |p: &Probe| p.layout.args.iter().flat_map(|a| &a.notes).filter(|n| is_path(n)).count();
+        let most = many.probes.iter().map(walks).max();
+        assert!(most >= Some(2), "functions with several paths");
+        for (index, probe) in many.probes.iter().enumerate() {
+            let code = event(&many, index as u32, probe, ArgAccess::Plain).assemble(&asm::Options::default());
+            let used = code.unwrap_or_else(|e| panic!("{}: {e}", probe.target.name)).stack_used;
+            assert!(used <= BPF_STACK, "{}: {used}", probe.target.name);
         }
         assert!(stack::ROOMS.is_sorted() && stack::FIRST * stack::FRAME < BPF_STACK);
     }

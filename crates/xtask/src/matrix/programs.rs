@@ -216,6 +216,26 @@ pub(super) const CHECKS: &[Check] = &[
         },
     },
     Check {
+        name: "a program that is interpreted",
+        command: r#"
+            echo 0 >/proc/sys/net/core/bpf_jit_enable
+            traced -k vfs_read --mode entry --filter-comm nobody -o /dev/null
+            btrace -p n:en_vfs_read; s=$?; kill -INT $b; wait $b
+            echo 1 >/proc/sys/net/core/bpf_jit_enable; exit $s"#,
+        judge: |ran| refused(ran, "it is interpreted: only compiled programs can be traced"),
+    },
+    Check {
+        name: "a program that runs at a function which our own programs depend on",
+        command: r#"
+            traced --force -k bpf_ringbuf_query --mode entry --filter-comm nobody -o /dev/null
+            btrace -p n:en_bpf_ringbuf_query; s=$?; kill -INT $b; wait $b; exit $s"#,
+        // Before 6.0 the kernel does not tell where it runs; then it does not let it be traced either.
+        judge: |ran| {
+            refused(ran, "it runs at bpf_ringbuf_query: our programs run through it")
+                .or_else(|_| refused(ran, "it is a tracing program itself"))
+        },
+    },
+    Check {
         name: "programs that are not there, or cannot be: one line each, status 2",
         command: r#"
             umount /sys/fs/bpf 2>/dev/null
