@@ -82,7 +82,8 @@ pub(super) const CHECKS: &[Check] = &[
             let events = json(ran)?;
             let (printed, lost) = summary(ran)?;
             ensure!(printed + lost == 400, "{printed} + {lost}");
-            let odd: Vec<_> = events.iter().filter(|e| e["target"] == "bs_odd_strings").collect();
+            let odd: Vec<_> =
+                events.iter().filter(|e| e["target"] == "btrace_shapes:bs_odd_strings").collect();
             ensure!(!odd.is_empty(), "none printed");
             for event in odd {
                 let args = &event["args"];
