@@ -45,7 +45,12 @@ impl Json {
             let retval = probe.layout.ret.as_ref().map_or(String::new(), |r| {
                 format!(",\"retval\":{{\"type\":{},\"value\":", string(&r.type_name))
             });
-            let (name, method) = (string(&probe.target.label()), string(probe.method.name()));
+            // Of a BPF program's function the program is told apart, so that the name can be relied on.
+            let name = match &probe.target.program {
+                Some(_) => string(&probe.target.name),
+                None => string(&probe.target.label()),
+            };
+            let method = string(probe.method.name());
             let program = probe.target.program.as_ref().map_or(String::new(), |function| {
                 let program = &function.program;
                 let (name, tag) = (string(&program.name), string(&program.tag));

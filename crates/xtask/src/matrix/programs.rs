@@ -227,11 +227,11 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         name: "a program that runs at a function which our own programs depend on",
         command: r#"
-            traced --force -k bpf_ringbuf_query --mode entry --filter-comm nobody -o /dev/null
-            btrace -p n:en_bpf_ringbuf_query; s=$?; kill -INT $b; wait $b; exit $s"#,
+            traced --force -k htab_map_delete_elem --mode entry --filter-comm nobody -o /dev/null
+            btrace -p n:en_htab_map_delete_elem; s=$?; kill -INT $b; wait $b; exit $s"#,
         // Before 6.0 the kernel does not tell where it runs; then it does not let it be traced either.
         judge: |ran| {
-            refused(ran, "it runs at bpf_ringbuf_query: our programs run through it")
+            refused(ran, "it runs at htab_map_delete_elem: our programs run through it")
                 .or_else(|_| refused(ran, "it is a tracing program itself"))
         },
     },
