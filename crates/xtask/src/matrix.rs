@@ -39,7 +39,7 @@ ended() { kill -$1 $b; wait $b; s=$?; cat /tmp/said >&2; exit $s; }
 shape() {
     uname -r
     [ -e /sys/kernel/btf/btrace_shapes ] || { btrace -k btrace_shapes:$1; return; }
-    grep "^$1 " /tmp/shapes.txt; grep "\"target\":\"btrace_shapes:$1\"" /tmp/shapes.json; grep ":$1: " /tmp/shapes.err >&2; return 0
+    grep "^btrace_shapes:$1 " /tmp/shapes.txt; grep "\"target\":\"btrace_shapes:$1\"" /tmp/shapes.json; grep ":$1: " /tmp/shapes.err >&2; return 0
 }
 until_said() { for i in $(seq 100); do grep -q "$1" "$2" 2>/dev/null && return; sleep 0.1; done; echo "never said: $1" >&2; exit 99; }
 "#;

@@ -301,7 +301,7 @@ pub(super) const CHECKS: &[Check] = &[
                 ran.stderr
             );
             let args = "args=((int)a=1, (int)b=2, (int)c=3, (int)d=4, (int)e=5, (int)f=6, (int)g=7, (int)h=8, (int)i=9, (int)j=10, (int)k=11, (int)l=12, (int)m=13) cpu=";
-            ensure!(ran.stdout.starts_with(&format!("bs_thirteen {args}")), "{}", ran.stdout);
+            ensure!(ran.stdout.starts_with(&format!("btrace_shapes:bs_thirteen {args}")), "{}", ran.stdout);
             Ok(())
         },
     },
@@ -363,11 +363,19 @@ pub(super) const CHECKS: &[Check] = &[
             }
             let of = |name: &str| ran.stdout.lines().filter(|l| l.starts_with(name)).count();
             ensure!(
-                (of("bs_ret_int "), of("bs_ret_long "), of("bs_ret_error ")) == (1, 1, 1),
+                (
+                    of("btrace_shapes:bs_ret_int "),
+                    of("btrace_shapes:bs_ret_long "),
+                    of("btrace_shapes:bs_ret_error ")
+                ) == (1, 1, 1),
                 "{}",
                 ran.stdout
             );
-            ensure!((of("bs_same "), of("bs_ret_null ")) == (0, 0), "{}", ran.stdout);
+            ensure!(
+                (of("btrace_shapes:bs_same "), of("btrace_shapes:bs_ret_null ")) == (0, 0),
+                "{}",
+                ran.stdout
+            );
             ensure!(ran.stderr.contains("neither a signed number nor a pointer"), "{}", ran.stderr);
             Ok(())
         },
@@ -435,7 +443,10 @@ pub(super) const CHECKS: &[Check] = &[
                 (one, " retval=(long unsigned int)4294967292 "),
                 (other, " retval=(long unsigned int)4294967295 "),
             ] {
-                ensure!(line.starts_with("bs_suffixed.constprop.0 args=((long unsigned int)di="), "{line}");
+                ensure!(
+                    line.starts_with("btrace_shapes:bs_suffixed.constprop.0 args=((long unsigned int)di="),
+                    "{line}"
+                );
                 ensure!(line.contains(value), "{line}");
             }
             ensure!(
@@ -455,8 +466,8 @@ pub(super) const CHECKS: &[Check] = &[
             }
             no_loss(ran)?;
             for wanted in [
-                "bs_tail args=((int)n=20) retval=(int)41 ",
-                "bs_tail_called args=((int)n=40) retval=(int)41 ",
+                "btrace_shapes:bs_tail args=((int)n=20) retval=(int)41 ",
+                "btrace_shapes:bs_tail_called args=((int)n=40) retval=(int)41 ",
             ] {
                 ensure!(ran.stdout.lines().filter(|l| l.starts_with(wanted)).count() == 1, "{}", ran.stdout);
             }
@@ -472,7 +483,7 @@ pub(super) const CHECKS: &[Check] = &[
                 return Ok(());
             }
             ensure!(ran.status == 0 && ran.stdout.lines().count() == 1, "{}", ran.stdout);
-            let text = "bs_event args=((const char *)name=PTR(\"event\"), (enum bs_color)color=BS_LOW, (const struct bs_list *)list=PTR, (s8)narrow=-8) cpu=";
+            let text = "btrace_shapes:bs_event args=((const char *)name=PTR(\"event\"), (enum bs_color)color=BS_LOW, (const struct bs_list *)list=PTR, (s8)narrow=-8) cpu=";
             ensure!(without_addresses(&ran.stdout).starts_with(text), "{}", ran.stdout);
             Ok(())
         },
@@ -486,9 +497,10 @@ pub(super) const CHECKS: &[Check] = &[
             }
             no_loss(ran)?;
             let of = |what: &str| ran.stdout.lines().filter(|l| l.starts_with(what)).count();
-            ensure!(of("bs_other args=((int)n=2) retval=(int)202 ") == 2, "{}", ran.stdout);
+            ensure!(of("btrace_shapes:bs_other args=((int)n=2) retval=(int)202 ") == 2, "{}", ran.stdout);
             ensure!(
-                of("bs_same ") == 2 && of("bs_same args=((int)n=2) retval=(int)101") == 0,
+                of("btrace_shapes:bs_same ") == 2
+                    && of("btrace_shapes:bs_same args=((int)n=2) retval=(int)101") == 0,
                 "{}",
                 ran.stdout
             );
