@@ -33,8 +33,13 @@ pub(super) const CHECKS: &[Check] = &[
             let lines: Vec<&str> = ran.stdout.lines().collect();
             ensure!(lines.len() == want.len(), "{lines:?}");
             for (line, (prototype, program)) in lines.iter().zip(want) {
-                let methods = if prototype == "untyped" { "-" } else { "fentry,fexit" };
-                let rest = line.strip_prefix(&format!("{methods:<13} {prototype} [bpf:"));
+                // Newer kernels have fsession too.
+                let (methods, rest) = line.split_once(' ').with_context(|| line.to_string())?;
+                ensure!(
+                    methods.starts_with(if prototype == "untyped" { "-" } else { "fentry,fexit" }),
+                    "{line}"
+                );
+                let rest = rest.trim_start().strip_prefix(&format!("{prototype} [bpf:"));
                 let (id, rest) = rest.and_then(|r| r.split_once(' ')).with_context(|| line.to_string())?;
                 ensure!(id.parse::<u32>().is_ok_and(|id| id > 0), "{line}");
                 let rest = rest.strip_prefix(program).with_context(|| line.to_string())?;
