@@ -32,10 +32,10 @@ pub use existing::{
 };
 pub use kprobe::{KprobeAt, attach_kprobe};
 pub use link::{Link, attach_kprobe_multi, attach_tracing_multi, attach_trampoline, open_raw_tracepoint};
-pub use map::{Map, MapType};
+pub use map::{Map, MapType, online_cpus};
 pub use poll::{wait_readable, wait_writable};
 pub use process::{Held, Watched, lower_thread_priority, pid_namespace_is_initial, raise_limits};
 pub use prog::{AttachTo, AttachType, Load, ProgInfo, ProgType, Program, TestRun, TestRunOutput};
 pub use ringbuf::{Drained, RingBuf};
 pub use signals::{Signal, Signals};
-pub use sys::realtime_offset_ns;
+pub use sys::{monotonic_ns, realtime_offset_ns};

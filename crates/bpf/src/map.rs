@@ -16,6 +16,8 @@ pub enum MapType {
     ProgArray = 3,
     /// Array with one value for each possible CPU.
     PerCpuArray = 6,
+    /// Maps by index; a value is a map's descriptor when written. See [`Map::create_of_maps`].
+    ArrayOfMaps = 12,
     /// Ring buffer; `max_entries` is its size in bytes.
     RingBuf = 27,
 }
@@ -41,11 +43,38 @@ impl Map {
     /// Creates a map. Sizes in bytes; for a ring buffer both are 0 and `max_entries` is a power of two times the
     /// page size.
     pub fn create(ty: MapType, name: &str, key_size: u32, value_size: u32, max_entries: u32) -> Result<Map> {
+        Map::create_with(ty, name, key_size, value_size, max_entries, None)
+    }
+
+    /// Creates an array that holds these maps, in order. They are of one kind and size, which some kernels insist on
+    /// (`bpf_map_meta_equal`) and the verifier takes for granted of each.
+    pub fn create_of_maps<'a>(name: &str, maps: impl ExactSizeIterator<Item = &'a Map>) -> Result<Map> {
+        let count = u32::try_from(maps.len()).unwrap_or(u32::MAX);
+        let mut maps = maps.peekable();
+        let Some(model) = maps.peek().map(|map| map.raw()) else {
+            return Err(Error::Protocol(format!("map {name}: no map to hold")));
+        };
+        let outer = Map::create_with(MapType::ArrayOfMaps, name, 4, 4, count, Some(model))?;
+        for (index, map) in (0u32..).zip(maps) {
+            outer.update(&index.to_ne_bytes(), &map.raw().to_ne_bytes())?;
+        }
+        Ok(outer)
+    }
+
+    fn create_with(
+        ty: MapType,
+        name: &str,
+        key_size: u32,
+        value_size: u32,
+        max_entries: u32,
+        inner: Option<u32>,
+    ) -> Result<Map> {
         let mut attr = MapCreate {
             map_type: ty as u32,
             key_size,
             value_size,
             max_entries,
+            inner_map_fd: inner.unwrap_or(0),
             map_name: sys::object_name(name),
             ..Default::default()
         };
@@ -151,6 +180,26 @@ impl Map {
     }
 }
 
+/// CPUs that are online: how many, and the highest number of one plus one.
+pub fn online_cpus() -> Result<(usize, usize)> {
+    const PATH: &str = "/sys/devices/system/cpu/online";
+    let text = std::fs::read_to_string(PATH)
+        .map_err(|source| Error::Sys { action: format!("read {PATH}"), source })?;
+    parse_online(&text).ok_or_else(|| Error::Protocol(format!("{PATH}: cannot read {text:?}")))
+}
+
+/// A list like `0-3,8,10-11`: how many numbers, and the highest plus one.
+fn parse_online(text: &str) -> Option<(usize, usize)> {
+    let end = parse_possible(text)?;
+    let mut count = 0usize;
+    for range in text.trim().split(',') {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last) = (first.parse::<usize>().ok()?, last.parse::<usize>().ok()?);
+        count = count.checked_add(last.checked_sub(first)?.checked_add(1)?)?;
+    }
+    (count <= end).then_some((count, end))
+}
+
 /// CPUs the kernel keeps per-CPU values for: the last number of /sys/devices/system/cpu/possible, plus one.
 fn possible_cpus() -> Result<usize> {
     const PATH: &str = "/sys/devices/system/cpu/possible";
@@ -166,7 +215,17 @@ fn parse_possible(text: &str) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::parse_possible;
+    use super::{parse_online, parse_possible};
+
+    #[test]
+    fn online_cpus_formats() {
+        assert_eq!(parse_online("0\n"), Some((1, 1)));
+        assert_eq!(parse_online("0-7\n"), Some((8, 8)));
+        assert_eq!(parse_online("0-3,8,10-11\n"), Some((7, 12)));
+        for bad in ["", "0-", "3-0", "0-7,2", "-", "0-99999999999999999999"] {
+            assert_eq!(parse_online(bad), None, "{bad:?}");
+        }
+    }
 
     #[test]
     fn possible_cpus_formats() {

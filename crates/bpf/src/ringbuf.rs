@@ -68,6 +68,22 @@ pub struct RingBuf {
     page: usize,
     mask: u64,
     scratch: Vec<u8>,
+    /// How far was read; the kernel may not have been told yet.
+    read: u64,
+    /// How far the kernel was told.
+    freed: u64,
+    /// The producer's position when last looked at.
+    end: u64,
+    /// Bytes of the record that was peeked at, header and padding included; 0 for none.
+    step: u64,
+}
+
+/// What lies at a position of the ring.
+enum Found {
+    /// A record that the kernel is still writing.
+    Busy,
+    /// A record of `len` bytes that takes `step`; one that was given up holds nothing.
+    Record { len: u64, step: u64, discarded: bool },
 }
 
 impl AsFd for RingBuf {
@@ -86,7 +102,13 @@ impl RingBuf {
         }
         let consumer = Mapping::new(&map, 0, page, libc::PROT_READ | libc::PROT_WRITE)?;
         let producer = Mapping::new(&map, page, page + size, libc::PROT_READ)?;
-        Ok(RingBuf { map, consumer, producer, page, mask: size as u64 - 1, scratch: Vec::new() })
+        let mask = size as u64 - 1;
+        let scratch = Vec::new();
+        let mut ring =
+            RingBuf { map, consumer, producer, page, mask, scratch, read: 0, freed: 0, end: 0, step: 0 };
+        ring.read = ring.consumer_pos().load(Ordering::Relaxed);
+        (ring.freed, ring.end) = (ring.read, ring.read);
+        Ok(ring)
     }
 
     /// The map, for programs to refer to.
@@ -109,69 +131,122 @@ impl RingBuf {
         self.producer_pos().load(Ordering::Acquire).wrapping_sub(self.consumer_pos().load(Ordering::Relaxed))
     }
 
-    /// Hands over every complete record in order, until the ring is empty, the kernel is busy with the next one,
-    /// or `each` breaks (the record it broke on counts as read).
-    pub fn drain(&mut self, mut each: impl FnMut(&[u8]) -> ControlFlow<()>) -> Result<Drained> {
+    /// What lies at `pos`, which is below `end`, a position of the producer's.
+    #[inline]
+    fn look(&self, pos: u64, end: u64) -> Result<Found> {
+        // Records start at multiples of 8, so a header never crosses the end of the ring.
+        let at = pos & self.mask;
+        // SAFETY: the data pages follow the producer page in the same mapping; `at` < size and a multiple of 8, so the
+        // word lies in the mapping and is aligned; the kernel writes it, hence the atomic.
+        let header =
+            unsafe { &*self.producer.base.as_ptr().add(self.page).add(at as usize).cast::<AtomicU32>() }
+                .load(Ordering::Acquire);
+        if header & BUSY != 0 {
+            return Ok(Found::Busy);
+        }
+        let len = u64::from(header & !(BUSY | DISCARD));
+        let step = (len + HEADER).next_multiple_of(8);
+        if step > end.wrapping_sub(pos) {
+            return Err(Error::Protocol(format!(
+                "ring buffer: record of {len} bytes at {pos} passes the producer's position {end}"
+            )));
+        }
+        Ok(Found::Record { len, step, discarded: header & DISCARD != 0 })
+    }
+
+    /// The bytes of the record that [`RingBuf::look`] found at `pos`, which the kernel has not been told to be read.
+    #[inline]
+    fn lend(&mut self, pos: u64, len: u64) -> &[u8] {
         let size = self.mask + 1;
+        let start = (pos + HEADER) & self.mask;
+        let first = len.min(size - start) as usize;
         // SAFETY: the data pages follow the producer page in the same mapping.
         let data = unsafe { self.producer.base.as_ptr().add(self.page) };
-        let mut done = Drained::default();
-        let mut pos = self.consumer_pos().load(Ordering::Relaxed);
-        let mut freed = pos;
-        'refill: loop {
-            let end = self.producer_pos().load(Ordering::Acquire);
-            if pos == end {
-                break;
+        // SAFETY: `start + first` <= size, inside the mapping; the kernel has finished this record (not BUSY, acquired
+        // by `look`) and does not touch it before the consumer position passes it, which takes `&mut self`, after the
+        // borrow ended.
+        let head = unsafe { std::slice::from_raw_parts(data.add(start as usize), first) };
+        if first as u64 == len {
+            return head;
+        }
+        // SAFETY: the rest lies at the start of the ring; `len - first` < size since the record is no larger than the
+        // ring (checked against the producer's position by `look`).
+        let tail = unsafe { std::slice::from_raw_parts(data, len as usize - first) };
+        self.scratch.clear();
+        self.scratch.extend_from_slice(head);
+        self.scratch.extend_from_slice(tail);
+        &self.scratch
+    }
+
+    /// Goes past a record. Space is given back in sixteenths, so that a busy kernel is not starved by a long pass.
+    #[inline]
+    fn pass(&mut self, step: u64) {
+        self.read = self.read.wrapping_add(step);
+        if self.read.wrapping_sub(self.freed) >= (self.mask + 1) / 16 {
+            self.release();
+        }
+    }
+
+    /// Tells the kernel how far was read: after the last [`RingBuf::skip`] of a pass.
+    pub fn release(&mut self) {
+        self.consumer_pos().store(self.read, Ordering::Release);
+        self.freed = self.read;
+    }
+
+    /// The oldest record, where it lies; `None` when there is none, or the kernel is still writing it. It stays until
+    /// [`RingBuf::skip`].
+    pub fn peek(&mut self) -> Result<Option<&[u8]>> {
+        loop {
+            if self.read == self.end {
+                self.end = self.producer_pos().load(Ordering::Acquire);
+                if self.read == self.end {
+                    return Ok(None);
+                }
             }
-            while pos != end {
-                // Records start at multiples of 8, so a header never crosses the end of the ring.
-                let at = pos & self.mask;
-                // SAFETY: `at` < size and a multiple of 8, so the word lies in the mapping and is aligned; the
-                // kernel writes it, hence the atomic.
-                let header = unsafe { &*data.add(at as usize).cast::<AtomicU32>() }.load(Ordering::Acquire);
-                if header & BUSY != 0 {
-                    break 'refill;
-                }
-                let len = u64::from(header & !(BUSY | DISCARD));
-                let step = (len + HEADER).next_multiple_of(8);
-                if step > end.wrapping_sub(pos) {
-                    return Err(Error::Protocol(format!(
-                        "ring buffer: record of {len} bytes at {pos} passes the producer's position {end}"
-                    )));
-                }
-                pos = pos.wrapping_add(step);
-                if header & DISCARD == 0 {
-                    let start = (at + HEADER) & self.mask;
-                    let first = len.min(size - start) as usize;
-                    // SAFETY: `start + first` <= size, inside the mapping; the kernel has finished this record (not
-                    // BUSY, acquired above) and does not touch it before the consumer position passes it, which
-                    // happens below, after the borrow ended.
-                    let head = unsafe { std::slice::from_raw_parts(data.add(start as usize), first) };
-                    let flow = if first as u64 == len {
-                        each(head)
-                    } else {
-                        // SAFETY: the rest lies at the start of the ring; `len - first` < size since `step` is no
-                        // larger than the ring (checked against the producer's position).
-                        let tail = unsafe { std::slice::from_raw_parts(data, len as usize - first) };
-                        self.scratch.clear();
-                        self.scratch.extend_from_slice(head);
-                        self.scratch.extend_from_slice(tail);
-                        each(&self.scratch)
-                    };
-                    done.records += 1;
-                    if flow.is_break() {
-                        done.stopped = true;
-                        break 'refill;
-                    }
-                }
-                // Space is given back in sixteenths, so that a busy kernel is not starved by a long pass.
-                if pos.wrapping_sub(freed) >= size / 16 {
-                    self.consumer_pos().store(pos, Ordering::Release);
-                    freed = pos;
+            match self.look(self.read, self.end)? {
+                Found::Busy => return Ok(None),
+                Found::Record { step, discarded: true, .. } => self.pass(step),
+                Found::Record { len, step, .. } => {
+                    self.step = step;
+                    return Ok(Some(self.lend(self.read, len)));
                 }
             }
         }
-        self.consumer_pos().store(pos, Ordering::Release);
+    }
+
+    /// Goes past the record that [`RingBuf::peek`] gave, once.
+    pub fn skip(&mut self) {
+        let step = std::mem::take(&mut self.step);
+        self.pass(step);
+    }
+
+    /// Hands over every complete record in order, until the ring is empty, the kernel is busy with the next one,
+    /// or `each` breaks (the record it broke on counts as read).
+    pub fn drain(&mut self, mut each: impl FnMut(&[u8]) -> ControlFlow<()>) -> Result<Drained> {
+        let mut done = Drained::default();
+        self.step = 0;
+        'refill: loop {
+            self.end = self.producer_pos().load(Ordering::Acquire);
+            if self.read == self.end {
+                break;
+            }
+            while self.read != self.end {
+                let Found::Record { len, step, discarded } = self.look(self.read, self.end)? else {
+                    break 'refill;
+                };
+                if !discarded {
+                    let flow = each(self.lend(self.read, len));
+                    done.records += 1;
+                    if flow.is_break() {
+                        done.stopped = true;
+                        self.pass(step);
+                        break 'refill;
+                    }
+                }
+                self.pass(step);
+            }
+        }
+        self.release();
         Ok(done)
     }
 }

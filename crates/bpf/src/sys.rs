@@ -168,18 +168,25 @@ pub fn page_size() -> Result<usize> {
     usize::try_from(size).map_err(|_| Error::last("sysconf(_SC_PAGESIZE)"))
 }
 
+/// A clock, in ns.
+fn now(clock: libc::clockid_t) -> Result<i64> {
+    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes to a live timespec.
+    match unsafe { libc::clock_gettime(clock, &mut t) } {
+        0 => Ok(t.tv_sec.wrapping_mul(1_000_000_000).wrapping_add(t.tv_nsec)),
+        _ => Err(Error::last("clock_gettime")),
+    }
+}
+
+/// CLOCK_MONOTONIC in ns, as `bpf_ktime_get_ns` has it; but for the offset of a time namespace, if we are in one.
+pub fn monotonic_ns() -> Result<u64> {
+    now(libc::CLOCK_MONOTONIC).map(|ns| u64::try_from(ns).unwrap_or(0))
+}
+
 /// Wall clock minus CLOCK_MONOTONIC, in ns, now.
 ///
 /// Read several times; the pair that was read with the least delay in between counts.
 pub fn realtime_offset_ns() -> Result<i64> {
-    let now = |clock| {
-        let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: writes to a live timespec.
-        match unsafe { libc::clock_gettime(clock, &mut t) } {
-            0 => Ok(t.tv_sec.wrapping_mul(1_000_000_000).wrapping_add(t.tv_nsec)),
-            _ => Err(Error::last("clock_gettime")),
-        }
-    };
     let mut best = (i64::MAX, 0);
     for _ in 0..5 {
         let before = now(libc::CLOCK_MONOTONIC)?;

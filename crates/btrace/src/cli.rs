@@ -114,7 +114,7 @@ pub struct Args {
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 
-    /// Size of the ring buffer: bytes, or with K, M or G; rounded up to a power of two
+    /// Size of the ring buffer, or of all of them together: bytes, or with K, M or G; rounded up to a power of two
     #[arg(long, value_name = "SIZE", default_value = "8M", value_parser = buffer_size)]
     pub buffer_size: u32,
 

@@ -210,8 +210,9 @@ impl Running {
         fds.extend(self.command.as_ref().map(AsFd::as_fd));
         fds.extend(self.watched.iter().map(AsFd::as_fd));
         let timeout = match got {
+            0 if self.session.holds_back() => REST,
             0 => {
-                fds.push(self.session.as_fd());
+                fds.extend(self.session.fds());
                 if self.namesakes.is_open() { LOOK_AFTER } else { SAY_LOSSES }
             }
             n if n < BATCH => REST,
@@ -268,11 +269,7 @@ impl Running {
     fn give_up(&mut self) -> anyhow::Result<()> {
         let unwritten = self.output.abandon();
         self.printed -= unwritten;
-        let mut unread = 0;
-        self.session.drain(|_| {
-            unread += 1;
-            ControlFlow::Continue(())
-        })?;
+        let unread = self.session.discard()?;
         // After --limit-events more than was asked for is no loss.
         if self.limit_reached().is_none() {
             self.unprinted = unwritten + unread;

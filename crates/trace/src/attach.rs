@@ -41,10 +41,10 @@ pub struct Progress {
 /// Told of progress every few milliseconds; when attaching, an answer of `true` stops it.
 pub type Tell<'a> = dyn FnMut(Progress) -> bool + 'a;
 
-/// The maps of a session but the ring, which its reader owns.
+/// The maps of a session but the rings, which their reader owns.
 #[derive(Debug)]
 pub struct Maps {
-    /// Descriptor of the ring.
+    /// Descriptor of [`maps::RING`].
     pub ring: i32,
     /// [`maps::COUNTERS`].
     pub counters: Map,

@@ -37,6 +37,7 @@ mod program;
 mod program_spec;
 mod program_target;
 mod request;
+mod rings;
 mod session;
 mod sites;
 mod suggest;

@@ -8,6 +8,7 @@ use crate::kernel::{Kernel, Newer, TaskFields};
 use crate::layout::{Captures, End, Layout};
 use crate::program_target;
 use crate::request::{Mode, Request, TargetKind};
+use crate::rings;
 use crate::target::{self, Resolved, Target};
 use std::fmt;
 
@@ -93,6 +94,8 @@ pub struct Plan {
     pub(crate) newer: Newer,
     pub(crate) preempt_count: Option<PreemptCount>,
     pub(crate) ring_size: u32,
+    /// Ring buffers, a power of two: 1, or one for each CPU.
+    pub(crate) rings: u32,
 }
 
 impl Plan {
@@ -158,6 +161,7 @@ impl Plan {
             newer,
             preempt_count,
             ring_size: request.ring_size,
+            rings: rings::wanted(),
         })
     }
 }

@@ -8,11 +8,12 @@ use crate::plan::{Method, Plan, Probe};
 use crate::program::{cell, counter};
 use crate::program_target;
 use crate::request::TargetKind;
+use crate::rings::Rings;
 use crate::tracker;
-use bpf::{BtfObject, Map, MapType, RingBuf};
+use bpf::{BtfObject, Map, MapType};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::OnceLock;
 
 /// A target that could not be attached, while others could.
@@ -38,13 +39,13 @@ pub struct Losses {
     pub missed: u64,
 }
 
-/// Programs attached, and the ring they write to.
+/// Programs attached, and the rings they write to.
 ///
 /// Dropping it detaches everything; so does the end of the process, whatever ends it.
 #[derive(Debug)]
 pub struct Session {
     probes: Vec<Probe>,
-    ring: RingBuf,
+    rings: Rings,
     maps: Maps,
     attached: Vec<Piece>,
     tracker: Vec<Piece>,
@@ -66,7 +67,7 @@ impl Session {
     /// Makes the maps and, if the filter asks for it, attaches the tracker. Events flow after [`Session::attach`].
     pub fn start(plan: &Plan, own_tgid: u32) -> Result<Session, Error> {
         bpf::raise_limits();
-        let ring = ring(plan.ring_size)?;
+        let rings = Rings::create(plan.rings, plan.ring_size)?;
         let counters = Map::create(MapType::PerCpuArray, "counters", 4, 8, counter::COUNT)?;
         let exits = plan.probes.iter().any(|p| p.at_exit);
         let calls =
@@ -74,12 +75,11 @@ impl Session {
         let followed = plan.filter.followed;
         let tasks =
             followed.then(|| Map::create(MapType::Hash, "tasks", 8, 4, tracker::MOST_TASKS)).transpose()?;
-        let ring = RingBuf::new(ring)?;
-        let fd = ring.map().as_fd().as_raw_fd();
+        let ring = rings.map_fd();
         let mut session = Session {
             probes: Vec::new(),
-            ring,
-            maps: Maps { ring: fd, counters, calls, tasks, kept: OnceLock::new() },
+            rings,
+            maps: Maps { ring, counters, calls, tasks, kept: OnceLock::new() },
             attached: Vec::new(),
             tracker: Vec::new(),
             modules: BTreeMap::new(),
@@ -258,13 +258,14 @@ impl Session {
         targets - self.failed.len()
     }
 
-    /// Hands over what is in the ring now, oldest first, until it is empty or `each` breaks.
+    /// Hands over what is in the rings now, oldest first, until they are empty or `each` breaks. Of several rings what is
+    /// younger than 2 ms stays, see [`Session::holds_back`].
     ///
     /// Returns how many events were handed over.
     pub fn drain(&mut self, mut each: impl FnMut(&Event<'_>) -> ControlFlow<()>) -> Result<usize, Error> {
         let probes = &self.probes;
         let mut foreign = 0usize;
-        let done = self.ring.drain(|record| match Event::new(probes, record) {
+        let done = self.rings.drain(|record| match Event::new(probes, record) {
             Some(event) => each(&event),
             None => {
                 foreign += 1;
@@ -280,9 +281,25 @@ impl Session {
         Ok(done.records - foreign)
     }
 
-    /// Whether the ring holds anything.
+    /// Throws away what is in the rings now; says how many events that was.
+    pub fn discard(&mut self) -> Result<u64, Error> {
+        Ok(self.rings.discard()? as u64)
+    }
+
+    /// Whether the rings hold nothing.
     pub fn is_drained(&self) -> bool {
-        self.ring.pending() == 0
+        self.rings.is_drained()
+    }
+
+    /// Whether events wait for older ones of other CPUs: then there is a next [`Session::drain`] to be made soon, rather than
+    /// to be waited for by [`Session::fds`].
+    pub fn holds_back(&self) -> bool {
+        self.rings.hold_back()
+    }
+
+    /// Descriptors of which one is readable when an event has come.
+    pub fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.rings.fds()
     }
 
     /// To be called now and then, every second or so: when the cells for entry times have run out, gives back those
@@ -335,13 +352,6 @@ impl Drop for Session {
     }
 }
 
-impl AsFd for Session {
-    /// Readable when the ring has something.
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.ring.as_fd()
-    }
-}
-
 fn missed(attached: &[Piece]) -> u64 {
     attached
         .iter()
@@ -353,26 +363,6 @@ fn missed(attached: &[Piece]) -> u64 {
             }
         })
         .sum()
-}
-
-/// Smallest ring worth having.
-const SMALLEST_RING: u32 = 64 << 10;
-
-/// The ring buffer, smaller than asked for when there is no memory for it; that is said.
-fn ring(wanted: u32) -> Result<Map, Error> {
-    let mut size = wanted;
-    loop {
-        match Map::create(MapType::RingBuf, "events", 0, 0, size) {
-            Err(error) if error.is_out_of_memory() && size > SMALLEST_RING => size /= 2,
-            Err(error) => return Err(permission(error)),
-            Ok(ring) => {
-                if size < wanted {
-                    log::warn!("no memory for a ring buffer of {wanted} bytes; it has {size}");
-                }
-                return Ok(ring);
-            }
-        }
-    }
 }
 
 /// Refusals of the very first map are a matter of permission.

@@ -37,6 +37,8 @@ pub struct VmOptions {
     pub kernel: String,
     /// One CPU on which one instruction takes exactly one nanosecond of guest time, so that time counts instructions.
     pub icount: bool,
+    /// CPUs; under icount there is one.
+    pub cpus: u32,
     /// Guest memory in MiB.
     pub memory_mib: u32,
     /// Further files for the guest.
@@ -72,6 +74,7 @@ impl VmOptions {
         VmOptions {
             kernel: kernel.into(),
             icount: false,
+            cpus: 2,
             memory_mib: 1024,
             additions: Vec::new(),
             modules: Vec::new(),
@@ -351,6 +354,7 @@ impl Machine {
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "qemu-system-x86_64"]);
         command.args(machine_arguments(options.icount));
+        command.args(["-smp", &if options.icount { 1 } else { options.cpus }.to_string()]);
         command.args(["-m", &format!("{}M", options.memory_mib)]);
         command.arg("-kernel").arg(&kernel.image);
         // qemu opens our file through us, since it has no name of its own.
@@ -428,12 +432,12 @@ fn machine_arguments(icount: bool) -> Vec<&'static str> {
     arguments.extend(["-machine", "q35", "-cpu", "max,la57=off", "-device", "virtio-serial-pci"]);
     arguments.extend(if icount {
         // shift=0: one instruction, one nanosecond. sleep=off: an idle guest skips to its next timer.
-        ["-accel", "tcg,thread=single", "-icount", "shift=0,sleep=off", "-smp", "1"].as_slice()
+        ["-accel", "tcg,thread=single", "-icount", "shift=0,sleep=off"].as_slice()
     } else {
         // One host thread takes turns with the CPUs. With one thread each (thread=multi) a CPU now and then goes on running
         // the old translation of kernel text that another has just patched, which is what attaching does all the time:
         // an int3 that nobody owns any more, an oops or an endless loop in a guest that did nothing wrong.
-        ["-accel", "tcg,thread=single", "-smp", "2"].as_slice()
+        ["-accel", "tcg,thread=single"].as_slice()
     });
     arguments
 }

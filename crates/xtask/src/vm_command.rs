@@ -30,6 +30,10 @@ pub struct Arguments {
     #[arg(long)]
     icount: bool,
 
+    /// CPUs, which take turns on one of the host's
+    #[arg(long, value_name = "N", default_value_t = 2, conflicts_with = "icount", value_parser = clap::value_parser!(u32).range(1..=64))]
+    cpus: u32,
+
     /// Guest memory
     #[arg(long, value_name = "MiB", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(128..))]
     memory: u32,
@@ -85,6 +89,7 @@ pub fn run(arguments: Arguments) -> Result<u8, Failure> {
 fn options(arguments: Arguments) -> VmOptions {
     VmOptions {
         icount: arguments.icount,
+        cpus: arguments.cpus,
         memory_mib: arguments.memory,
         additions: arguments.add,
         modules: arguments.modules,
@@ -131,7 +136,9 @@ mod tests {
         assert_eq!((given.kernel.as_str(), given.icount, given.memory_mib), ("5.10", true, 2048));
         assert_eq!(given.command, "echo out; exit 7");
         assert_eq!(given.output, Output::PassThrough);
+        assert_eq!(parse(&["--cpus", "8", "--", "true"]).unwrap().cpus, 8);
         let plain = parse(&["--", "true"]).unwrap();
+        assert_eq!(plain.cpus, 2);
         assert_eq!((plain.kernel.as_str(), plain.icount, plain.timeout.as_secs()), ("6.12", false, 300));
     }
 
@@ -156,6 +163,8 @@ mod tests {
         assert!(parse(&["--"]).is_err());
         assert!(parse(&["true"]).is_err());
         assert!(parse(&["--memory", "64", "--", "true"]).is_err());
+        assert!(parse(&["--cpus", "0", "--", "true"]).is_err());
+        assert!(parse(&["--cpus", "2", "--icount", "--", "true"]).is_err());
         assert!(parse(&["--add", "/no/such/file", "--", "true"]).is_err());
     }
 }

@@ -35,7 +35,7 @@ use whose::{Who, admit, on_cpu, only_errors};
 pub mod maps {
     use asm::MapId;
 
-    /// Ring buffer of events.
+    /// Ring buffer of events; where the plan has several, the array of them.
     pub const RING: MapId = MapId(0);
     /// Per-CPU array of counters, see [`super::counter`].
     pub const COUNTERS: MapId = MapId(1);
@@ -170,11 +170,18 @@ fn write_event(
     if let (true, Some(ret)) = (plan.filter.errors, &layout.ret) {
         only_errors(f, lines, ret, source, ctx);
     }
+    let (ring, cpu) = if plan.rings > 1 {
+        lines.mark(f, "this CPU's ring buffer");
+        let cpu = f.call(Helper::GET_SMP_PROCESSOR_ID, &[]);
+        (Arg::Reg(own_ring(f, plan, cpu)), Some(cpu))
+    } else {
+        (Arg::Map(maps::RING), None)
+    };
     let record = match layout.stack {
-        Some(at) => with_stack(f, lines, ctx, layout.size, at),
+        Some(at) => with_stack(f, lines, ctx, ring, layout.size, at),
         None => {
             lines.mark(f, "room in the ring buffer");
-            reserve(f, layout.size)
+            reserve(f, ring, layout.size)
         }
     };
     lines.mark(f, "header: time, probe, cpu, process");
@@ -187,7 +194,7 @@ fn write_event(
         f.store(Size::DW, record, at as i32, number);
     }
     who.store(f, plan, record);
-    let cpu = f.call(Helper::GET_SMP_PROCESSOR_ID, &[]);
+    let cpu = cpu.unwrap_or_else(|| f.call(Helper::GET_SMP_PROCESSOR_ID, &[]));
     if let Some(count) = plan.preempt_count {
         f.store(Size::H, record, header::CPU as i32, cpu);
         lines.mark(f, "task, softirq, hardirq or NMI");
@@ -233,10 +240,23 @@ fn system_call(f: &mut Func<'_>, layout: &Layout, number: Number, record: Reg) {
     f.call(Helper::PROBE_READ_KERNEL, &[to, Arg::Imm(4), Arg::Reg(from)]);
 }
 
+/// The ring of this CPU; leaves the program, the loss counted, if there is none, which the verifier alone thinks possible.
+fn own_ring(f: &mut Func<'_>, plan: &Plan, cpu: Reg) -> Reg {
+    let key = f.slot(4, 4);
+    let index = f.alu(Alu::And, Width::W32, cpu, i64::from(plan.rings - 1));
+    f.store_slot(Size::W, key, 0, index);
+    let ring = f.call(Helper::MAP_LOOKUP_ELEM, &[Arg::Map(maps::RING), Arg::SlotAddr(key, 0)]);
+    f.if_(Cmp::Eq, Width::W64, ring, 0, |f| {
+        count(f, counter::LOST);
+        f.ret(0);
+    });
+    ring
+}
+
 /// Reserves a record of that size; leaves the program, the loss counted, if the ring is full.
-fn reserve(f: &mut Func<'_>, size: u32) -> Reg {
+fn reserve(f: &mut Func<'_>, ring: Arg, size: u32) -> Reg {
     let size = Arg::Imm(i64::from(size));
-    let record = f.call(Helper::RINGBUF_RESERVE, &[Arg::Map(maps::RING), size, Arg::Imm(0)]);
+    let record = f.call(Helper::RINGBUF_RESERVE, &[ring, size, Arg::Imm(0)]);
     f.if_(Cmp::Eq, Width::W64, record, 0, |f| {
         count(f, counter::LOST);
         f.ret(0);
@@ -301,19 +321,23 @@ mod tests {
         };
         let plain = Plan::new(&kernel, &request).expect("plan");
         request.stack = true;
-        let stacked = Plan::new(&kernel, &request).expect("plan");
+        let mut stacked = Plan::new(&kernel, &request).expect("plan");
         let (without, with) = (&plain.probes[0].layout, &stacked.probes[0].layout);
         assert_eq!((without.stack, with.stack), (None, Some(without.size)));
         assert_eq!(with.size, without.size + 8);
         assert!(with.size.is_multiple_of(8));
-        for access in [ArgAccess::Plain, ArgAccess::Copied] {
+        for (access, rings) in
+            [ArgAccess::Plain, ArgAccess::Copied].into_iter().flat_map(|access| [(access, 1), (access, 64)])
+        {
+            stacked.rings = rings;
             let code = event(&stacked, 0, &stacked.probes[0], access)
                 .assemble(&asm::Options::default())
                 .expect("assemble");
             assert!(code.stack_used <= BPF_STACK, "{}", code.stack_used);
         }
         request.targets[0].pattern = Pattern::new("{vfs,security,path,tcp,d}_*").expect("pattern");
-        let many = Plan::new(&kernel, &request).expect("plan");
+        let mut many = Plan::new(&kernel, &request).expect("plan");
+        many.rings = 64;
         let walks = |p: &Probe| p.layout.args.iter().flat_map(|a| &a.notes).filter(|n| is_path(n)).count();
         let most = many.probes.iter().map(walks).max();
         assert!(most >= Some(2), "functions with several paths");
