@@ -14,6 +14,7 @@ mod initramfs;
 mod kernels;
 mod matrix;
 mod modules;
+mod soak;
 mod test;
 mod testmod;
 mod vm;
@@ -40,6 +41,7 @@ enum Chore {
     Bench(bench::Arguments),
     Dist(dist::Arguments),
     Fuzz(fuzz::Arguments),
+    Soak(soak::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -50,6 +52,7 @@ fn main() -> ExitCode {
         Chore::Bench(arguments) => bench::run(&arguments),
         Chore::Dist(arguments) => dist::run(&arguments),
         Chore::Fuzz(arguments) => fuzz::run(&arguments),
+        Chore::Soak(arguments) => soak::run(&arguments),
     };
     match result {
         Ok(status) => ExitCode::from(status),
