@@ -3,7 +3,7 @@
 use crate::cli::{Args, ListArgs};
 use crate::logging::say;
 use std::io::Write;
-use trace::{Kernel, Layout, Offers, Plan, ProgramSpec, Request, TargetSpec};
+use trace::{Kernel, Layout, Method, Offers, Plan, ProgramSpec, Request, TargetSpec};
 
 /// `btrace list`: each match with the methods for it, or the reason why there is none.
 pub fn list(args: &ListArgs) -> anyhow::Result<()> {
@@ -18,6 +18,9 @@ pub fn list(args: &ListArgs) -> anyhow::Result<()> {
         for method in listed.methods() {
             match offers.refusal(*method) {
                 None => methods.push(method.name()),
+                // That an older kernel lacks the newer ways is nothing that one could change: doctor tells.
+                Some(_)
+                    if matches!(method, Method::Fsession | Method::TracingMulti | Method::KprobeMulti) => {}
                 Some(reason) => {
                     let line = format!("{method} is not to be had here: {reason}");
                     if !refusals.contains(&line) {

@@ -67,6 +67,9 @@ impl Running {
     /// first.
     pub fn start(args: &Args, mut request: Request) -> anyhow::Result<Option<Running>> {
         let output = Output::open(args.output.as_deref())?;
+        // Until here a signal ends us as it ends any program, unless a shell's background job ignores it; from here on it is
+        // heard in any case.
+        let signals = Signals::block()?;
         let own = trace::own_tgid()?;
         request.filter.not_tgid = Some(own);
         request.filter.pid_namespace = trace::own_pid_namespace()?;
@@ -77,8 +80,6 @@ impl Running {
         let plan = Plan::new(&kernel, &request)?;
         // The types are needed no longer; their memory is better used for events.
         drop(kernel);
-        // Until here a signal ends us as it ends any program; from here on there is something to detach.
-        let signals = Signals::block()?;
         let mut session = Session::start(&plan, own)?;
         // Started after the tracker is attached, so that its fork is seen; held, so that nothing of it is missed.
         let command = args.command.as_deref().map(Held::spawn).transpose()?;

@@ -76,7 +76,7 @@ impl Maps {
     /// Makes the map of kept arguments unless there is one.
     pub fn keep(&self) -> Result<(), Error> {
         if self.kept.get().is_none() {
-            let made = Map::create(MapType::Hash, "kept", 8, cell::KEPT_SIZE, MOST_CALLS)?;
+            let made = Map::create(MapType::Hash, "kept", cell::KEPT_KEY, cell::KEPT_SIZE, MOST_CALLS)?;
             // Another thread's will do as well.
             let _ = self.kept.set(made);
         }
@@ -144,7 +144,8 @@ impl Attacher<'_> {
                 let Some(index) = work.get(next.fetch_add(1, Ordering::Relaxed)) else { break };
                 let Some(probe) = probes.get(*index) else { break };
                 let result = self.one(*index as u32, probe);
-                if matches!(&result, Err(error) if !matches!(error, Error::Target { .. })) {
+                if matches!(&result, Err(error) if !matches!(error, Error::Target { .. } | Error::Assemble { .. }))
+                {
                     ended.store(true, Ordering::Relaxed);
                 }
                 set(*index, result);

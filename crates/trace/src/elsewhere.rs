@@ -35,12 +35,22 @@ pub struct Elsewhere {
 impl Elsewhere {
     /// One line on it, once it is attached.
     pub(crate) fn remark(&self) -> String {
-        self.said("are traced too, by kprobe, from now on")
+        self.said(match self.is_hidden() {
+            true => {
+                "are not traced: the kernel hides where they are (kernel.kptr_restrict=0 shows it to root)"
+            }
+            false => "are traced too, by kprobe, from now on",
+        })
     }
 
     /// One line on it, when the trace has ended before it could be attached.
     pub fn too_late(&self) -> String {
         self.said("were not traced: the trace ended before they were found")
+    }
+
+    /// Whether the kernel hides where it is.
+    pub(crate) fn is_hidden(&self) -> bool {
+        self.symbols.iter().any(|s| s.address == 0)
     }
 
     fn said(&self, fate: &str) -> String {
@@ -65,23 +75,17 @@ impl Elsewhere {
 /// Looks for further places of these functions. Takes as long as reading kallsyms does.
 ///
 /// # Errors
-/// kallsyms cannot be read, or shows no addresses.
+/// kallsyms cannot be read.
 pub fn elsewhere(functions: &[Function]) -> Result<Vec<Elsewhere>, Error> {
     let names: Vec<&str> = functions.iter().map(|f| f.name.as_str()).collect();
     let unknown = |reason: String| Error::Target { target: "functions of the same name".into(), reason };
     let found = symbols::namesakes(&names).map_err(|e| unknown(e.to_string()))?;
-    if found.iter().flatten().count() > 0 && found.iter().flatten().all(|s| s.address == 0) {
-        return Err(unknown(
-            "the kernel hides the addresses of its symbols (kernel.kptr_restrict=0 shows them to root)"
-                .into(),
-        ));
-    }
     let candidates: Vec<(&Function, Vec<Symbol>)> = functions
         .iter()
         .zip(found)
         .map(|(function, mut symbols)| {
             // What is jumped to is no function, and a return probe there would corrupt the stack.
-            symbols.retain(|s| s.module == function.module && s.address != 0 && !s.name.contains(".cold"));
+            symbols.retain(|s| s.module == function.module && !s.name.contains(".cold"));
             (function, symbols)
         })
         .filter(|(function, symbols)| {
@@ -98,7 +102,14 @@ pub fn elsewhere(functions: &[Function]) -> Result<Vec<Elsewhere>, Error> {
             Some(Site::Absent) => None,
             None => symbols.iter().find(|s| s.name == function.name).map(|s| s.address),
         };
-        symbols.retain(|s| Some(s.address) != by_name);
+        if symbols.iter().all(|s| s.address == 0) {
+            // Which is which cannot be told; one of them is traced.
+            if let Some(at) = symbols.iter().position(|s| s.name == function.name) {
+                symbols.remove(at);
+            }
+        } else {
+            symbols.retain(|s| Some(s.address) != by_name);
+        }
         Elsewhere { function: function.clone(), symbols, namesakes }
     });
     Ok(further.filter(|e| !e.symbols.is_empty()).collect())

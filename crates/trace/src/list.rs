@@ -1,5 +1,6 @@
 //! What can be traced, and how: for people who look for a target.
 
+use crate::abilities;
 use crate::error::Error;
 use crate::kernel::Kernel;
 use crate::plan::Method;
@@ -9,7 +10,6 @@ use crate::request::{TargetKind, TargetSpec};
 use crate::syscalls;
 use crate::target::{self, Target};
 use bpf::{AttachTo, AttachType, Load, ProgType, Program};
-use btf::Kind;
 use std::os::fd::AsFd;
 
 /// A function, tracepoint or BPF program, and what btrace can do with it.
@@ -33,8 +33,18 @@ impl Listed {
     /// The methods for it, as far as its prototype decides.
     pub fn methods(&self) -> &'static [Method] {
         match (self.kind, &self.obstacle) {
+            // What no trampoline serves a kprobe may.
+            (TargetKind::Function, Some(_)) => &[Method::Kprobe],
             (_, Some(_)) => &[],
-            (TargetKind::Function | TargetKind::Program, None) => &[Method::Fentry, Method::Fexit],
+            (TargetKind::Function, None) => &[
+                Method::Fentry,
+                Method::Fexit,
+                Method::Fsession,
+                Method::TracingMulti,
+                Method::Kprobe,
+                Method::KprobeMulti,
+            ],
+            (TargetKind::Program, None) => &[Method::Fentry, Method::Fexit, Method::Fsession],
             (TargetKind::Tracepoint, None) => &[Method::TpBtf],
         }
     }
@@ -154,60 +164,33 @@ fn obstacle_of(kernel: &Kernel, function: &Target) -> Result<Option<String>, Err
 /// What the running kernel grants us: asked by loading a program of two instructions, which is gone at once.
 #[derive(Clone, Debug)]
 pub struct Offers {
-    fentry: Option<String>,
-    fexit: Option<String>,
-    tp_btf: Option<String>,
-    raw_tp: Option<String>,
+    refusals: Vec<(Method, String)>,
 }
 
 impl Offers {
     /// Asks the kernel.
     pub fn ask(kernel: &Kernel) -> Offers {
-        // Any function and any tracepoint will do: these are in every kernel with BPF and networking, or with a scheduler.
-        let names = [
-            (Kind::Func, "bpf_fentry_test1"),
-            (Kind::Func, "vfs_read"),
-            (Kind::Typedef, "btf_trace_sched_switch"),
+        let subjects = abilities::Subjects::of(kernel);
+        let answers = [
+            (Method::Fentry, abilities::fentry(&subjects)),
+            (Method::Fexit, abilities::fexit(&subjects)),
+            (Method::Fsession, abilities::fsession(&subjects)),
+            (Method::TracingMulti, abilities::tracing_multi(&subjects)),
+            (Method::Kprobe, abilities::kprobe(&subjects)),
+            (Method::KprobeMulti, abilities::kprobe_multi(&subjects)),
+            (Method::TpBtf, abilities::tp_btf(&subjects)),
+            (Method::RawTp, abilities::raw_tp()),
         ];
-        let found = kernel.btf.find_many(&names);
-        let id = |at: usize| found.get(at).copied().flatten();
-        let function = id(0).or(id(1));
-        Offers {
-            fentry: ask(AttachType::Fentry, function),
-            fexit: ask(AttachType::Fexit, function),
-            tp_btf: ask(AttachType::TpBtf, id(2)),
-            raw_tp: granted(&Load::new("offered", ProgType::RawTracepoint, &NOTHING)),
-        }
+        let refusals =
+            answers.into_iter().filter_map(|(method, answer)| Some((method, answer.err()?.reason)));
+        Offers { refusals: refusals.collect() }
     }
 
     /// Why a method is not to be had; `None` when it is.
     pub fn refusal(&self, method: Method) -> Option<&str> {
-        match method {
-            Method::Fentry => self.fentry.as_deref(),
-            Method::Fexit | Method::Fsession => self.fexit.as_deref(),
-            Method::TpBtf => self.tp_btf.as_deref(),
-            Method::RawTp => self.raw_tp.as_deref(),
-            Method::TracingMulti | Method::Kprobe | Method::KprobeMulti => None,
-        }
+        self.refusals.iter().find(|(refused, _)| *refused == method).map(|(_, reason)| reason.as_str())
     }
 }
 
 /// `r0 = 0; exit`.
 const NOTHING: [u64; 2] = [0xb7, 0x95];
-
-fn ask(attach_type: AttachType, id: Option<btf::TypeId>) -> Option<String> {
-    let Some(id) = id else { return Some("nothing to try it on was found in the kernel's BTF".into()) };
-    let load = Load { attach_type, attach_btf_id: id.0, ..Load::new("offered", ProgType::Tracing, &NOTHING) };
-    granted(&load)
-}
-
-/// Why the program is refused; `None` when it is not.
-fn granted(load: &Load<'_>) -> Option<String> {
-    match Program::load(load) {
-        Ok(_) => None,
-        Err(error) if error.is_permission() && error.log().is_none() => Some(
-            "refused with EPERM and no reason: by this kernel, or for want of CAP_BPF and CAP_PERFMON".into(),
-        ),
-        Err(error) => Some(error.to_string()),
-    }
-}

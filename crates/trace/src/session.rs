@@ -158,6 +158,11 @@ impl Session {
                     log::debug!("{target}: {reason}");
                     self.failed.push(Failed { target, reason });
                 }
+                // A defect of ours, and no reason to trace nothing.
+                Some(Err(error @ Error::Assemble { .. })) => {
+                    log::error!("{error}: please report this as a defect of btrace");
+                    self.failed.push(Failed { target: probe.target.label(), reason: error.to_string() });
+                }
                 Some(Err(error)) => {
                     first.get_or_insert(error);
                 }
@@ -225,9 +230,10 @@ impl Session {
     /// Attaches probes at further places, found meanwhile; says what is to be said.
     pub fn attach_further(&mut self, plan: &Plan, found: &[Elsewhere]) -> Vec<String> {
         let attacher = Attacher { plan, maps: &self.maps, modules: &self.modules };
+        let (found, hidden): (Vec<&Elsewhere>, Vec<&Elsewhere>) = found.iter().partition(|e| !e.is_hidden());
+        let mut remarks: Vec<String> = hidden.iter().map(|e| e.remark()).collect();
         let places: Vec<(usize, Vec<u64>)> =
             found.iter().map(|e| (e.function.index, e.symbols.iter().map(|s| s.address).collect())).collect();
-        let mut remarks = Vec::new();
         for (index, result) in attacher.further(&places) {
             let Some(one) = found.iter().find(|e| e.function.index == index) else { continue };
             match result {

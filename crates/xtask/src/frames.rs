@@ -17,6 +17,9 @@ pub struct Ran {
     pub stderr: String,
 }
 
+/// Seconds that a command may take in the guest, so that one that hangs fails alone. Busybox then says 143.
+const LONGEST: u32 = 200;
+
 /// Runs the commands in order in one guest; each under `sh -c`, in a subshell of its own.
 ///
 /// # Errors
@@ -27,8 +30,10 @@ pub fn run(options: &VmOptions, commands: &[&str]) -> Result<Vec<Ran>> {
         // A here-document keeps the command's own quotes.
         script.push_str(&format!(
             "cat >/tmp/frame.sh <<'END_OF_FRAME_{index}'\n{command}\nEND_OF_FRAME_{index}\n\
-             sh /tmp/frame.sh >/tmp/frame.out 2>/tmp/frame.err\n\
-             echo \"@@ $? $(stat -c %s /tmp/frame.out) $(stat -c %s /tmp/frame.err)\"\n\
+             echo 'lab: command {index}' >/dev/kmsg\n\
+             timeout -k 5 {LONGEST} sh /tmp/frame.sh >/tmp/frame.out 2>/tmp/frame.err; s=$?\n\
+             [ $s = 143 ] && {{ killall -9 btrace workloads; echo 'the lab ended it after {LONGEST} s'; }} >>/tmp/frame.err 2>&1\n\
+             echo \"@@ $s $(stat -c %s /tmp/frame.out) $(stat -c %s /tmp/frame.err)\"\n\
              cat /tmp/frame.out /tmp/frame.err\n"
         ));
     }

@@ -4,6 +4,7 @@
 
 mod apt;
 mod bench;
+mod bench_many;
 mod cpio;
 mod demo;
 mod dist;

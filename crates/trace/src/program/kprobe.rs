@@ -6,7 +6,7 @@ use super::whose::{Who, admit, on_cpu};
 use super::{Lines, Moment, cell, count, counter, maps, write_event};
 use crate::arch;
 use crate::plan::{Plan, Probe};
-use asm::{Alu, Arg, Cmp, Func, Helper, Operand, Program, Reg, Size, Width};
+use asm::{Alu, Arg, Cmp, Func, Helper, Operand, Program, Reg, Size, Slot, Width};
 
 /// The event of a probe at an entry.
 pub fn kprobe(plan: &Plan, index: u32, probe: &Probe) -> Program {
@@ -38,8 +38,12 @@ pub fn keep(plan: &Plan, index: u32, probe: &Probe) -> Program {
         if let Some((at, entry)) = probe.pair.and_then(|i| Some((i, plan.probes.get(i as usize)?))) {
             on_cpu(f, &lines, plan);
             who.identify(f, plan);
-            let moment =
-                Moment { now, entry_time: None, call: Some(key.into()), index: i64::from(at).into() };
+            let moment = Moment {
+                now,
+                entry_time: None,
+                call: Some(call_number(f, key, i64::from(index).into())),
+                index: i64::from(at).into(),
+            };
             write_event(f, &lines, plan, &entry.layout, &who, Source::Registers, ctx, &moment);
         }
         f.ret(0);
@@ -62,14 +66,29 @@ pub fn kretprobe(plan: &Plan, index: u32, probe: &Probe) -> Program {
         let mut who = Who::default();
         who.identify(f, plan);
         let now = f.call(Helper::KTIME_GET_NS, &[]);
-        let call = probe.layout.call.map(|_| key.into());
+        let call = probe.layout.call.map(|_| call_number(f, key, i64::from(index).into()));
         let moment = Moment { now, entry_time: Some(start.into()), call, index: i64::from(index).into() };
         write_event(f, &lines, plan, &probe.layout, &who, Source::Kept(cell), ctx, &moment);
     });
     program
 }
 
-/// Keeps the time and the arguments of a call for its return; gives the call's key, the place of its return address.
+/// The key of a call that is kept: the place of its return address, and its probe. A function that ends in a jump to another
+/// leaves it its own place, and both return from there.
+fn key_of(f: &mut Func<'_>, place: Reg, index: Operand) -> Slot {
+    let key = f.slot(cell::KEPT_KEY, 8);
+    f.store_slot(Size::DW, key, 0, place);
+    f.store_slot(Size::DW, key, 8, index);
+    key
+}
+
+/// The number of a call that is kept: its place, told apart by its probe from that of a function that jumped to it.
+pub(super) fn call_number(f: &mut Func<'_>, place: Reg, index: Operand) -> Operand {
+    let index = f.alu(Alu::Lsh, Width::W64, index, 48);
+    f.alu(Alu::Xor, Width::W64, place, index).into()
+}
+
+/// Keeps the time and the arguments of a call for its return; gives the place of its return address.
 ///
 /// `on_stack`: arguments that lie on the stack are kept too.
 pub(super) fn keep_call(
@@ -82,8 +101,7 @@ pub(super) fn keep_call(
 ) -> Reg {
     lines.mark(f, "time and arguments for the return");
     let place = f.load(Size::DW, ctx, arch::STACK_POINTER);
-    let key = f.slot(8, 8);
-    f.store_slot(Size::DW, key, 0, place);
+    let key = key_of(f, place, index);
     let found = f.call(Helper::MAP_LOOKUP_ELEM, &[Arg::Map(maps::KEPT), Arg::SlotAddr(key, 0)]);
     f.if_else(
         Cmp::Ne,
@@ -95,7 +113,6 @@ pub(super) fn keep_call(
             if on_stack {
                 keep_stack(f, place, Arg::Offset(found, cell::ON_STACK));
             }
-            f.store(Size::DW, found, cell::PROBE, index);
             // The time last: it makes the cell valid.
             f.store(Size::DW, found, cell::TIME, now);
         },
@@ -104,7 +121,7 @@ pub(super) fn keep_call(
             keep_registers(f, ctx, |f, at, value| f.store_slot(Size::DW, new, at, value));
             // The kernel copies the whole cell, and lets no program show it what it has not written.
             keep_stack(f, place, Arg::SlotAddr(new, cell::ON_STACK));
-            f.store_slot(Size::DW, new, cell::PROBE, index);
+            f.store_slot(Size::DW, new, cell::PROBE, 0);
             f.store_slot(Size::DW, new, cell::TIME, now);
             let kept = f.call(
                 Helper::MAP_UPDATE_ELEM,
@@ -132,16 +149,12 @@ fn keep_stack(f: &mut Func<'_>, stack: Reg, to: Arg) {
 
 /// The cell of a call by its key, and its time of entry; leaves the program when its entry was not seen.
 pub(super) fn take_call(f: &mut Func<'_>, place: Reg, index: Operand) -> (Reg, Reg) {
-    let key = f.slot(8, 8);
-    f.store_slot(Size::DW, key, 0, place);
+    let key = key_of(f, place, index);
     let found = f.call(Helper::MAP_LOOKUP_ELEM, &[Arg::Map(maps::KEPT), Arg::SlotAddr(key, 0)]);
     f.if_(Cmp::Eq, Width::W64, found, 0, |f| f.ret(0));
     let start = f.load(Size::DW, found, cell::TIME);
     // No entry: the filter did not admit it.
     f.if_(Cmp::Eq, Width::W64, start, 0, |f| f.ret(0));
-    let owner = f.load(Size::DW, found, cell::PROBE);
-    // Another function's call may have been at this place of the stack, and its return not seen.
-    f.if_(Cmp::Ne, Width::W64, owner, index, |f| f.ret(0));
     f.store(Size::DW, found, cell::TIME, 0);
     (found, start)
 }

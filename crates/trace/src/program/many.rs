@@ -2,7 +2,7 @@
 //! records are laid out alike; the program goes to that group's code.
 
 use super::calls::call_key;
-use super::kprobe::{keep_call, take_call};
+use super::kprobe::{call_number, keep_call, take_call};
 use super::session::{apart, entry_time, is_return};
 use super::source::Source;
 use super::whose::{Who, admit, on_cpu};
@@ -77,13 +77,15 @@ pub fn many(plan: &Plan, groups: &[Group], how: Many) -> Program {
                     let cookie = f.call(Helper::GET_ATTACH_COOKIE, &[Arg::Reg(ctx)]);
                     let key = keep_call(f, lines, ctx, now, cookie.into(), false);
                     f.store(Size::DW, kept, 0, key);
-                    entries(f, lines, plan, groups, &mut who, Source::Registers, ctx, now, key.into());
+                    let number = call_number(f, key, cookie.into());
+                    entries(f, lines, plan, groups, &mut who, Source::Registers, ctx, now, number);
                     f.ret(0);
                 });
                 let key = entry_time(f, lines, kept);
                 let cookie = f.call(Helper::GET_ATTACH_COOKIE, &[Arg::Reg(ctx)]);
                 let (cell, start) = take_call(f, key, cookie.into());
-                exits(f, lines, plan, groups, Source::Kept(cell), ctx, cookie, start, key.into());
+                let number = call_number(f, key, cookie.into());
+                exits(f, lines, plan, groups, Source::Kept(cell), ctx, cookie, start, number);
             }
         }
     });

@@ -43,8 +43,8 @@ pub mod maps {
     pub const CALLS: MapId = MapId(2);
     /// Hash of the tasks that are followed, by address.
     pub const TASKS: MapId = MapId(3);
-    /// Hash of calls under way whose return is seen by a probe that does not see the arguments any more: key by the place
-    /// of the return address on the kernel stack, value a [`super::cell`] of [`super::cell::KEPT_SIZE`].
+    /// Hash of calls under way whose return is seen by a probe that does not see the arguments any more: key [`super::cell::KEPT_KEY`],
+    /// value a [`super::cell`] of [`super::cell::KEPT_SIZE`].
     pub const KEPT: MapId = MapId(4);
 }
 
@@ -66,10 +66,12 @@ pub mod counter {
 pub mod cell {
     /// `u64` kernel time of the entry, ns; 0 once the exit has taken it.
     pub const TIME: i32 = 0;
-    /// `u64` probe that wrote it.
+    /// `u64` probe that wrote it, in [`super::maps::CALLS`].
     pub const PROBE: i32 = 8;
     /// Bytes, in [`super::maps::CALLS`].
     pub const SIZE: u32 = 16;
+    /// Bytes of a key in [`super::maps::KEPT`]: `u64` place of the return address on the stack, `u64` probe or cookie.
+    pub const KEPT_KEY: u32 = 16;
     /// In [`super::maps::KEPT`] the registers that carry arguments follow,
     pub const ARGUMENTS: i32 = 16;
     /// and as many words of the arguments that lie on the stack.
