@@ -15,8 +15,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, ensure};
 
 use crate::Failure;
-use crate::frames::{self, Ran};
-use crate::vm::VmOptions;
+use crate::frames::Ran;
+use crate::vm::{self, VmOptions};
 
 /// Trace `vfs_*` in the lab for minutes under load: no kernel warning, memory flat, counts consistent, nothing left
 /// behind by a tracer that was killed.
@@ -50,15 +50,16 @@ pub fn run(arguments: &Arguments) -> Result<u8, Failure> {
 
 fn soak(arguments: &Arguments) -> Result<u8> {
     let seconds = u64::from(arguments.minutes) * 60;
-    let options = VmOptions {
-        timeout: Duration::from_secs(seconds) + BESIDES,
-        ..VmOptions::new(&arguments.kernel, "")
-    };
     eprintln!("soak: {} minutes on {}", arguments.minutes, arguments.kernel);
     let script = format!("seconds={seconds}; alone={ALONE}\n{SCRIPT}");
-    let ran = frames::run(&options, &[&script])?;
-    let ran = ran.first().context("no answer")?;
-    let findings = match Findings::of(ran) {
+    let options = VmOptions {
+        timeout: Duration::from_secs(seconds) + BESIDES,
+        ..VmOptions::new(&arguments.kernel, script)
+    };
+    let outcome = vm::run(&options)?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let ran = Ran { status: outcome.status, stdout: text(&outcome.stdout), stderr: text(&outcome.stderr) };
+    let findings = match Findings::of(&ran) {
         Ok(findings) => findings,
         Err(error) => {
             eprint!("{}{}", ran.stdout, ran.stderr);

@@ -81,10 +81,10 @@ const NETWORK: Check = Check {
             mode.by_many(release, "tcp_v4_connect")?;
             if mode.name == "both" {
                 // The answer to a packet is sent while the packet is: the loopback device is its own peer.
-                let mut open: HashMap<&str, u64> = HashMap::new();
+                let mut open: HashMap<u64, u64> = HashMap::new();
                 let mut within = 0;
                 for event in mode.events.iter().filter(|e| e["target"] == "ip_output") {
-                    let depth = open.entry(event["tid"].as_str().unwrap_or("tid")).or_default();
+                    let depth = open.entry(event["tid"].as_u64().context("tid")?).or_default();
                     if is_exit(event) {
                         *depth = depth.saturating_sub(1);
                     } else {
