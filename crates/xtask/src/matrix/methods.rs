@@ -8,14 +8,14 @@ use serde_json::Value;
 use super::{Check, NO_MODULE_TYPES, json, refused};
 use crate::frames::Ran;
 
-pub(super) const CHECKS: &[Check] = &[FILES, NETWORK, RECURSION, ONE, VARIADIC, NAMESAKES, SUFFIXED];
-
 /// `uname -r`, then a command traced in each mode: `== MODE STATUS SUMMARY`, then the events as JSON, through `sed $cut`.
 /// (Part of each script, for the prelude is for all checks.)
 macro_rules! modes {
-    ($setup:literal, $options:literal, $command:literal) => {
+    ($modes:literal, $setup:literal, $options:literal, $command:literal) => {
         concat!(
-            "modes() { c=$1; shift; for m in entry exit both; do\n",
+            "modes() { c=$1; shift; for m in ",
+            $modes,
+            "; do\n",
             "btrace \"$@\" --mode $m --json -o /tmp/o -c \"$c\" >/dev/null 2>/tmp/said\n",
             "echo \"== $m $? $(grep ' printed, ' /tmp/said || tail -n 1 /tmp/said)\"\n",
             "sed \"$cut\" /tmp/o; rm -f /tmp/o; done; }\n",
@@ -32,13 +32,14 @@ macro_rules! modes {
 const FILES: Check = Check {
     name: "vfs_* over a file workload, in each mode: every call, every return with its duration, by the method that this kernel has for many",
     command: modes!(
+        "entry exit both",
         "",
         "-k 'vfs_*'",
         "dd if=/dev/zero of=/tmp/file bs=13 count=100 2>/dev/null; workloads read-zero 150 11
             for i in $(seq 10); do mkdir /tmp/dir$i; echo >/tmp/dir$i/new; rm /tmp/dir$i/new; rmdir /tmp/dir$i; done"
     ),
     judge: |ran| {
-        let (release, modes) = modes(ran)?;
+        let (release, modes) = modes(ran, &EACH)?;
         for mode in &modes {
             mode.is_whole()?;
             for (target, number, wanted) in [
@@ -67,37 +68,68 @@ const FILES: Check = Check {
     },
 };
 
-const NETWORK: Check = Check {
-    name: "tcp_* and ip_* over loopback, in each mode: every connection's calls, entries equal exits, a duration each, calls within calls too",
-    command: modes!("cut='s/,\"args\":.*/}/'", "-k 'tcp_*' -k 'ip_*'", "workloads connect-loopback 8"),
-    judge: |ran| {
-        let (release, modes) = modes(ran)?;
-        for mode in &modes {
-            mode.is_whole()?;
-            mode.has("tcp_v4_connect", 8, |e| e["target"] == "tcp_v4_connect")?;
-            mode.has("tcp_connect", 8, |e| e["target"] == "tcp_connect")?;
-            // Both ends of each, and the listener.
-            mode.has("tcp_close", 17, |e| e["target"] == "tcp_close")?;
-            mode.by_many(release, "tcp_v4_connect")?;
-            if mode.name == "both" {
-                // The answer to a packet is sent while the packet is: the loopback device is its own peer.
-                let mut open: HashMap<u64, u64> = HashMap::new();
-                let mut within = 0;
-                for event in mode.events.iter().filter(|e| e["target"] == "ip_output") {
-                    let depth = open.entry(event["tid"].as_u64().context("tid")?).or_default();
-                    if is_exit(event) {
-                        *depth = depth.saturating_sub(1);
-                    } else {
-                        within += u64::from(*depth > 0);
-                        *depth += 1;
-                    }
-                }
-                ensure!(within + mode.unseen >= 8, "{within} calls of ip_output within calls of it");
-            }
+/// The modes, in the order in which they are tried.
+const EACH: [&str; 3] = ["entry", "exit", "both"];
+
+/// A check for each mode: where 500 functions are attached one by one, three times is too long for one check.
+macro_rules! network {
+    ($mode:literal) => {
+        Check {
+            name: concat!(
+                "tcp_* and ip_* over loopback, --mode ",
+                $mode,
+                ": every connection's calls, calls within calls too, each return with its duration"
+            ),
+            command: modes!(
+                $mode,
+                "cut='s/,\"args\":.*/}/'",
+                "-k 'tcp_*' -k 'ip_*'",
+                "workloads connect-loopback 8"
+            ),
+            judge: |ran| network(ran, $mode),
         }
-        Ok(())
-    },
-};
+    };
+}
+
+pub(super) const CHECKS: &[Check] = &[
+    FILES,
+    network!("entry"),
+    network!("exit"),
+    network!("both"),
+    RECURSION,
+    ONE,
+    VARIADIC,
+    NAMESAKES,
+    SUFFIXED,
+];
+
+fn network(ran: &Ran, mode: &str) -> Result<()> {
+    let (release, modes) = modes(ran, &[mode])?;
+    for mode in &modes {
+        mode.is_whole()?;
+        mode.has("tcp_v4_connect", 8, |e| e["target"] == "tcp_v4_connect")?;
+        mode.has("tcp_connect", 8, |e| e["target"] == "tcp_connect")?;
+        // Both ends of each, and the listener.
+        mode.has("tcp_close", 17, |e| e["target"] == "tcp_close")?;
+        mode.by_many(release, "tcp_v4_connect")?;
+        if mode.name == "both" {
+            // The answer to a packet is sent while the packet is: the loopback device is its own peer.
+            let mut open: HashMap<u64, u64> = HashMap::new();
+            let mut within = 0;
+            for event in mode.events.iter().filter(|e| e["target"] == "ip_output") {
+                let depth = open.entry(event["tid"].as_u64().context("tid")?).or_default();
+                if is_exit(event) {
+                    *depth = depth.saturating_sub(1);
+                } else {
+                    within += u64::from(*depth > 0);
+                    *depth += 1;
+                }
+            }
+            ensure!(within + mode.unseen >= 8, "{within} calls of ip_output within calls of it");
+        }
+    }
+    Ok(())
+}
 
 /// Runs of the module's functions.
 const RUNS: usize = 5;
@@ -154,9 +186,9 @@ const RECURSION: Check = Check {
 
 const ONE: Check = Check {
     name: "one function, in each mode: by the method that this kernel has for one",
-    command: modes!("", "-k vfs_read", "workloads read-zero 20 11"),
+    command: modes!("entry exit both", "", "-k vfs_read", "workloads read-zero 20 11"),
     judge: |ran| {
-        let (release, modes) = modes(ran)?;
+        let (release, modes) = modes(ran, &EACH)?;
         for mode in &modes {
             mode.is_whole()?;
             mode.has("vfs_read", 20, |e| args(e).iter().any(|a| a["name"] == "count" && a["value"] == 11))?;
@@ -177,12 +209,13 @@ const ONE: Check = Check {
 const VARIADIC: Check = Check {
     name: "a function with a variable number of arguments, in each mode: by kprobe on every kernel",
     command: modes!(
+        "entry exit both",
         "",
         "-k seq_printf",
         "cat /proc/self/maps /proc/self/limits /proc/swaps /proc/partitions"
     ),
     judge: |ran| {
-        for mode in &modes(ran)?.1 {
+        for mode in &modes(ran, &EACH)?.1 {
             mode.is_whole()?;
             let count = mode.events.iter().filter(|e| e["comm"] == "cat").count() as u64;
             // What is in those files differs; that something is does not.
@@ -267,7 +300,7 @@ struct Mode {
 }
 
 /// What the guest runs and what there was in each mode. Nothing may be lost, and all that was printed must be here.
-fn modes(ran: &Ran) -> Result<((u32, u32), Vec<Mode>)> {
+fn modes(ran: &Ran, wanted: &[&str]) -> Result<((u32, u32), Vec<Mode>)> {
     let mut modes: Vec<(Mode, u64)> = Vec::new();
     let mut lines = ran.stdout.lines();
     let release = release(lines.next().context("no release")?);
@@ -293,7 +326,7 @@ fn modes(ran: &Ran) -> Result<((u32, u32), Vec<Mode>)> {
         }
     }
     let names: Vec<&str> = modes.iter().map(|m| m.0.name.as_str()).collect();
-    ensure!(names == ["entry", "exit", "both"], "{names:?}");
+    ensure!(names == wanted, "{names:?}");
     for (mode, printed) in &modes {
         let here = mode.events.len() as u64;
         ensure!(here == *printed, "{}: {here} events, {printed} said to be printed", mode.name);
