@@ -49,6 +49,16 @@ pub fn program_ids() -> Result<Vec<u32>> {
     ids(sys::PROG_GET_NEXT_ID, "list the BPF programs")
 }
 
+/// The ids of all maps there are, ascending (BPF_MAP_GET_NEXT_ID). Takes CAP_SYS_ADMIN.
+pub fn map_ids() -> Result<Vec<u32>> {
+    ids(sys::MAP_GET_NEXT_ID, "list the BPF maps")
+}
+
+/// The ids of all links there are, ascending (BPF_LINK_GET_NEXT_ID). Takes CAP_SYS_ADMIN.
+pub fn link_ids() -> Result<Vec<u32>> {
+    ids(sys::LINK_GET_NEXT_ID, "list the BPF links")
+}
+
 fn ids(command: u32, action: &str) -> Result<Vec<u32>> {
     let mut ids = Vec::new();
     let mut attr = ById::default();
@@ -150,7 +160,7 @@ const MOST_JUMPS: u32 = 4096;
 /// (BPF_MAP_TYPE_PROG_ARRAY). Of maps with more than 4096 entries only the first are looked at. Takes CAP_SYS_ADMIN.
 pub fn tail_called_programs() -> Result<Vec<(u32, String)>> {
     let mut found = Vec::new();
-    for id in ids(sys::MAP_GET_NEXT_ID, "list the BPF maps")? {
+    for id in map_ids()? {
         let map = match bpf_fd(sys::MAP_GET_FD_BY_ID, &mut ById { id, ..Default::default() }) {
             Ok(fd) => fd,
             // Gone between the two calls.

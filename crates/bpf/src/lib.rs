@@ -28,7 +28,8 @@ mod sys;
 pub use btf::{BtfObject, load_btf, module_btf};
 pub use error::{Error, Result};
 pub use existing::{
-    ProgDetails, btf_bytes, pinned_program_id, program_ids, program_ids_of_process, tail_called_programs,
+    ProgDetails, btf_bytes, link_ids, map_ids, pinned_program_id, program_ids, program_ids_of_process,
+    tail_called_programs,
 };
 pub use kprobe::{KprobeAt, attach_kprobe};
 pub use link::{Link, attach_kprobe_multi, attach_tracing_multi, attach_trampoline, open_raw_tracepoint};

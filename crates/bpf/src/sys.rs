@@ -26,6 +26,7 @@ pub const BTF_LOAD: u32 = 18;
 pub const BTF_GET_FD_BY_ID: u32 = 19;
 pub const BTF_GET_NEXT_ID: u32 = 23;
 pub const LINK_CREATE: u32 = 28;
+pub const LINK_GET_NEXT_ID: u32 = 31;
 
 /// Longest object name the kernel takes, without the terminator (`BPF_OBJ_NAME_LEN` - 1).
 pub const NAME_MAX: usize = 15;

@@ -125,6 +125,21 @@ fn hash_and_array_elements() {
     assert_eq!(counts.sum_u64(0).expect("sum"), 0);
 }
 
+#[test]
+fn maps_and_links_are_listed_by_id() {
+    if !may_load() {
+        return;
+    }
+    let map = Map::create(MapType::Hash, "listed", 8, 4, 16).expect("create");
+    let info =
+        std::fs::read_to_string(format!("/proc/self/fdinfo/{}", map.as_fd().as_raw_fd())).expect("fdinfo");
+    let id = info.lines().find_map(|l| l.strip_prefix("map_id:")).expect("map_id");
+    let ids = bpf::map_ids().expect("maps");
+    assert!(ids.contains(&id.trim().parse().expect("a number")), "{id} in {ids:?}");
+    let links = bpf::link_ids().expect("links");
+    assert!(ids.is_sorted() && links.is_sorted(), "{ids:?} {links:?}");
+}
+
 /// Sends `len` bytes starting with the packet's length word through `bpf_ringbuf_output`, `times` times.
 fn sender(ring: &Map, len: i32) -> Program {
     let fd = ring.as_fd().as_raw_fd();

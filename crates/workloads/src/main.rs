@@ -4,8 +4,10 @@
 
 mod empty;
 mod init;
+mod objects;
 mod programs;
 mod sys;
+mod tally;
 
 use std::ffi::CString;
 use std::io::{self, Read, Write};
@@ -30,6 +32,8 @@ Workloads:
   sleep-ms N            clock_nanosleep for N milliseconds
   bpf-programs N [PIN]  load BPF programs that call each other, pin one at PIN, and run them N times
   cgroup-namespace CMD  sh -c CMD in a cgroup namespace of its own; fails as CMD does
+  bpf-objects           print what BPF programs, maps and links there are, KIND ID of each
+  tally WORD...         read stdin to its end; print how many lines there were, and how many had each WORD in them
   empty-fentry FUNC     attach a BPF program that does nothing to FUNC's entry, say so, and keep it until killed
 
 Options:
@@ -214,6 +218,11 @@ fn prepare(words: &[&str]) -> Outcome<Ready> {
                 let failed = || Trouble::Unexpected(status.to_string());
                 status.success().then(Done::default).ok_or_else(failed)
             })
+        }
+        ["bpf-objects"] => Box::new(|| Ok(Done { lines: objects::list()?, time: None })),
+        ["tally", words @ ..] => {
+            let words: Vec<String> = words.iter().map(ToString::to_string).collect();
+            Box::new(move || Ok(Done { lines: tally::lines(io::stdin().lock(), &words)?, time: None }))
         }
         ["empty-fentry", function] => {
             let attached = empty::attach(function).map_err(Trouble::Unexpected)?;

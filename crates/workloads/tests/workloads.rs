@@ -118,3 +118,17 @@ fn bpf_programs_call_each_other_as_often_as_asked() {
     assert_eq!(unpinned.status.code(), Some(1));
     assert!(String::from_utf8(unpinned.stderr).unwrap().contains("/no/such/folder/pin"));
 }
+
+#[test]
+fn lines_are_tallied() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_workloads"))
+        .args(["tally", "one", "two"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(b"one\ntwo one\nthree").unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success());
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), "3\n2\n1\n");
+}

@@ -15,6 +15,7 @@ mod initramfs;
 mod kernels;
 mod matrix;
 mod modules;
+mod soak;
 mod test;
 mod testmod;
 mod vm;
@@ -41,6 +42,7 @@ enum Chore {
     Bench(bench::Arguments),
     Dist(dist::Arguments),
     Fuzz(fuzz::Arguments),
+    Soak(soak::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -51,6 +53,7 @@ fn main() -> ExitCode {
         Chore::Bench(arguments) => bench::run(&arguments),
         Chore::Dist(arguments) => dist::run(&arguments),
         Chore::Fuzz(arguments) => fuzz::run(&arguments),
+        Chore::Soak(arguments) => soak::run(&arguments),
     };
     match result {
         Ok(status) => ExitCode::from(status),

@@ -96,7 +96,6 @@ pub struct VmOutcome {
     /// What it wrote, when captured.
     pub stdout: Vec<u8>,
     /// What it wrote, when captured.
-    #[allow(dead_code, reason = "part of every outcome, though no chore looks at it yet")]
     pub stderr: Vec<u8>,
     /// The end of the guest's console.
     #[allow(dead_code, reason = "part of every outcome, though no chore looks at it yet")]
