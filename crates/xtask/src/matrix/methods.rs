@@ -42,12 +42,12 @@ const FILES: Check = Check {
         let (release, modes) = modes(ran, &EACH)?;
         for mode in &modes {
             mode.is_whole()?;
+            // Not vfs_rmdir: 5.10 has its body in do_rmdir and vfs_rmdir.part.0, and calls it by neither name.
             for (target, number, wanted) in [
                 ("vfs_read", Some(13), 100),
                 ("vfs_write", Some(13), 100),
                 ("vfs_read", Some(11), 150),
                 ("vfs_mkdir", None, 10),
-                ("vfs_rmdir", None, 10),
                 ("vfs_unlink", None, 10),
             ] {
                 mode.has(target, wanted, |e| {
