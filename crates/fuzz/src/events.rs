@@ -30,7 +30,7 @@ impl EventFuzz {
             Err(error) => eprintln!("fuzz: SKIP the running kernel's layouts: {error}"),
         }
         let renderer = |json| {
-            let style = Style { json, colour: !json, verbose: true };
+            let style = Style { json, colour: false, verbose: true };
             anyhow::Ok(Renderer::new(style, &probes, Clock::new()?, Default::default()))
         };
         Ok(EventFuzz { text: renderer(false)?, json: renderer(true)?, probes })

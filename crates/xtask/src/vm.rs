@@ -353,7 +353,7 @@ impl Machine {
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "qemu-system-x86_64"]);
         command.args(machine_arguments(options.icount));
-        command.args(["-smp", &if options.icount { 1 } else { options.cpus }.to_string()]);
+        command.args(["-smp", &processors(options).to_string()]);
         command.args(["-m", &format!("{}M", options.memory_mib)]);
         command.arg("-kernel").arg(&kernel.image);
         // qemu opens our file through us, since it has no name of its own.
@@ -439,6 +439,11 @@ fn machine_arguments(icount: bool) -> Vec<&'static str> {
         ["-accel", "tcg,thread=single"].as_slice()
     });
     arguments
+}
+
+/// CPUs of the guest: an exact clock has one.
+fn processors(options: &VmOptions) -> u32 {
+    if options.icount { 1 } else { options.cpus }
 }
 
 /// A panic or an oops reboots at once, which ends qemu.
@@ -679,10 +684,11 @@ mod tests {
 
     #[test]
     fn icount_is_one_cpu_and_an_exact_clock() {
-        assert!(machine_arguments(true).ends_with(&["-smp", "1"]));
-        assert!(machine_arguments(false).ends_with(&["-smp", "2"]));
         let mut options = VmOptions::new("6.12", "true");
+        assert_eq!(processors(&options), 2);
         options.icount = true;
+        assert_eq!(processors(&options), 1);
+        assert!(machine_arguments(true).contains(&"shift=0,sleep=off"));
         options.kernel_arguments = "nosmap".into();
         assert!(kernel_command_line(&options).ends_with("tsc_early_khz=1000000 nosmap"));
     }
