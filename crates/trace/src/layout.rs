@@ -247,6 +247,13 @@ impl Layout {
                 (arg.notes, arg.steps, arg.form) = (notes, steps, line.form);
             }
         }
+        if target.address.is_some() && syscall.is_none() {
+            // Registers as they are: most hold addresses.
+            for arg in args.iter_mut().chain(ret.as_mut()) {
+                arg.type_name = "unsigned long".into();
+                arg.shape = Shape::Ptr { ty: "void *".into() };
+            }
+        }
         let words = (stack && target.program.is_some()).then(|| take(&mut at, stack::WORDS * stack::FRAME));
         let number = syscalls::told(kernel, target).map(|told| Number { offset: take(&mut at, 16), told });
         let stack = stack.then(|| take(&mut at, 8));

@@ -439,12 +439,11 @@ pub(super) const CHECKS: &[Check] = &[
             no_loss(ran)?;
             let lines: Vec<&str> = ran.stdout.lines().collect();
             let [one, other] = lines.as_slice() else { bail!("{lines:?}") };
-            for (line, value) in [
-                (one, " retval=(long unsigned int)4294967292 "),
-                (other, " retval=(long unsigned int)4294967295 "),
-            ] {
+            for (line, value) in
+                [(one, " retval=(unsigned long)0xfffffffc "), (other, " retval=(unsigned long)0xffffffff ")]
+            {
                 ensure!(
-                    line.starts_with("btrace_shapes:bs_suffixed.constprop.0 args=((long unsigned int)di="),
+                    line.starts_with("btrace_shapes:bs_suffixed.constprop.0 args=((unsigned long)di="),
                     "{line}"
                 );
                 ensure!(line.contains(value), "{line}");
