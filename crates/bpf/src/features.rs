@@ -5,12 +5,10 @@
 
 use crate::error::{Error, Result};
 use crate::map::{Map, MapType};
+use crate::perf_event::{self, PerfEvent};
 use crate::sys::{self, Attr, ProgLoad, addr, addr_mut, bpf_fd};
 use std::ffi::CString;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-
-/// BPF_LINK_CREATE.
-const LINK_CREATE: u32 = 28;
+use std::os::fd::{AsRawFd, OwnedFd};
 
 /// `r0 = 0; exit`.
 const NOTHING: [u64; 2] = [0xb7, 0x95];
@@ -87,36 +85,11 @@ impl Tried {
     fn link(&self, how: &str, rest: [u64; 6]) -> Result<()> {
         let prog_fd = self.fd.as_raw_fd() as u32;
         let mut attr = LinkCreate { prog_fd, attach_type: self.attach_type, rest, ..Default::default() };
-        bpf_fd(LINK_CREATE, &mut attr)
+        bpf_fd(sys::LINK_CREATE, &mut attr)
             .map(drop)
             .map_err(|source| Error::Sys { action: format!("attach by {how}"), source })
     }
 }
-
-/// `struct perf_event_attr` up to `config2` (`PERF_ATTR_SIZE_VER1`).
-#[repr(C)]
-#[derive(Default)]
-struct PerfEvent {
-    ty: u32,
-    size: u32,
-    config: u64,
-    sample_period: u64,
-    sample_type: u64,
-    read_format: u64,
-    flags: u64,
-    wakeup_events: u32,
-    bp_type: u32,
-    /// `kprobe_func`: address of the name.
-    config1: u64,
-    /// `probe_offset`.
-    config2: u64,
-}
-
-/// include/uapi/linux/perf_event.h.
-const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 8;
-
-/// `disabled`, the first bit of the flags.
-const DISABLED: u64 = 1;
 
 /// Opens a kprobe (`at_return`: a kretprobe) on a function as a perf event, never enabled, and closes it.
 ///
@@ -126,31 +99,12 @@ pub fn try_kprobe(pmu: u32, function: &str, at_return: Option<u32>) -> Result<()
     let name = c_string(function)?;
     let event = PerfEvent {
         ty: pmu,
-        size: size_of::<PerfEvent>() as u32,
         config: at_return.map_or(0, |bit| 1u64.checked_shl(bit).unwrap_or(0)),
-        flags: DISABLED,
+        flags: perf_event::DISABLED,
         config1: name.as_ptr() as u64,
         ..Default::default()
     };
-    let (this_process, any_cpu, no_group) = (0, -1, -1);
-    // SAFETY: `event` is a live struct of the size that it states, and the name outlives the call.
-    let fd = unsafe {
-        libc::syscall(
-            libc::SYS_perf_event_open,
-            &event,
-            this_process,
-            any_cpu,
-            no_group,
-            PERF_FLAG_FD_CLOEXEC,
-        )
-    };
-    if fd < 0 {
-        return Err(Error::last("open a kprobe"));
-    }
-    let fd = i32::try_from(fd).map_err(|_| Error::Protocol(format!("perf_event_open gave {fd}")))?;
-    // SAFETY: just made, owned by nobody else.
-    drop(unsafe { OwnedFd::from_raw_fd(fd) });
-    Ok(())
+    perf_event::open(event, 0, -1, || "open a kprobe".into()).map(drop)
 }
 
 /// Creates a ring buffer of the smallest size that any page size allows, and lets it go.

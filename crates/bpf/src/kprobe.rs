@@ -2,9 +2,10 @@
 
 use crate::error::{Error, Result};
 use crate::link::Link;
+use crate::perf_event::{self, PerfEvent};
 use crate::prog::Program;
 use std::ffi::CString;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd};
 
 /// Which function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,26 +22,6 @@ const TYPE_PATH: &str = "/sys/bus/event_source/devices/kprobe/type";
 /// The bit of `config` that makes a return probe; `format/retprobe` says so, on every kernel bit 0.
 const RETPROBE: u64 = 1;
 
-/// The head of `struct perf_event_attr` (include/uapi/linux/perf_event.h, `PERF_ATTR_SIZE_VER1`), as far as kprobes need it.
-#[repr(C)]
-#[derive(Default)]
-struct PerfEventAttr {
-    ty: u32,
-    size: u32,
-    config: u64,
-    sample_period: u64,
-    sample_type: u64,
-    read_format: u64,
-    flags: u64,
-    wakeup_events: u32,
-    bp_type: u32,
-    /// `kprobe_func`: address of the name; 0 with an address in `config2`.
-    config1: u64,
-    /// `kprobe_addr`, or `probe_offset` from the name.
-    config2: u64,
-}
-
-const PERF_FLAG_FD_CLOEXEC: u64 = 8;
 const PERF_EVENT_IOC_SET_BPF: u64 = 0x4004_2408;
 const PERF_EVENT_IOC_ENABLE: u64 = 0x2400;
 
@@ -61,28 +42,18 @@ pub fn attach_kprobe(prog: &Program, at: KprobeAt<'_>, at_return: bool) -> Resul
         }
         KprobeAt::Address(address) => (None, address),
     };
-    let attr = PerfEventAttr {
+    let event = PerfEvent {
         ty,
-        size: size_of::<PerfEventAttr>() as u32,
         config: if at_return { RETPROBE } else { 0 },
         config1: name.as_ref().map_or(0, |name| name.as_ptr() as u64),
         config2: address,
         ..Default::default()
     };
-    // One event, on any CPU: a kprobe fires wherever it is hit, whatever CPU the event is of.
-    let (pid, cpu, group) = (-1i32, 0i32, -1i32);
-    // SAFETY: `attr` and the name it points to outlive the call.
-    let fd =
-        unsafe { libc::syscall(libc::SYS_perf_event_open, &attr, pid, cpu, group, PERF_FLAG_FD_CLOEXEC) };
-    if fd < 0 {
-        return Err(Error::last(match at {
-            KprobeAt::Symbol(name) => format!("kprobe at {name}"),
-            KprobeAt::Address(address) => format!("kprobe at {address:#x}"),
-        }));
-    }
-    let fd = i32::try_from(fd).map_err(|_| Error::Protocol(format!("perf_event_open gave {fd}")))?;
-    // SAFETY: the kernel just made this descriptor for us; nobody else owns it.
-    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    // One event of all processes on one CPU: a kprobe fires wherever it is hit, whatever CPU the event is of.
+    let fd = perf_event::open(event, -1, 0, || match at {
+        KprobeAt::Symbol(name) => format!("kprobe at {name}"),
+        KprobeAt::Address(address) => format!("kprobe at {address:#x}"),
+    })?;
     let raw = fd.as_raw_fd();
     // SAFETY: both requests take a number, no pointer.
     if unsafe { libc::ioctl(raw, PERF_EVENT_IOC_SET_BPF, prog.as_fd().as_raw_fd()) } < 0 {

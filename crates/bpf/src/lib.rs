@@ -18,6 +18,7 @@ pub mod features;
 mod kprobe;
 mod link;
 mod map;
+mod perf_event;
 mod poll;
 mod process;
 mod prog;
