@@ -244,6 +244,7 @@ fn friends(cfg: &Cfg, ranges: &[Range]) -> Vec<Vec<(Friend, f32)>> {
             match &inst.op {
                 Op::Mov { dst, src: Operand::Reg(src) } => pair(&mut friends, dst.id, src.id, w),
                 Op::Neg { dst, a, .. } | Op::Bytes { dst, a, .. } => pair(&mut friends, dst.id, a.id, w),
+                Op::FetchAdd { dst, src: Operand::Reg(src), .. } => pair(&mut friends, dst.id, src.id, w),
                 Op::Alu { op, dst, a, b, .. } => {
                     if let Operand::Reg(a) = a {
                         pair(&mut friends, dst.id, a.id, w);

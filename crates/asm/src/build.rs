@@ -457,6 +457,17 @@ impl Func<'_> {
         self.op(Op::AtomicAdd { size, base, off, src });
     }
 
+    /// Adds `v` atomically to the 4 or 8 bytes at `base + off` and gives the old value: Linux 5.12 and later.
+    pub fn fetch_add(&mut self, size: Size, base: Reg, off: i32, v: impl Into<Operand>) -> Reg {
+        if !matches!(size, Size::W | Size::DW) {
+            self.wrong(format!("an atomic addition to {} bytes", size.bytes()));
+        }
+        let (base, src) = (Base::Reg(self.own(base)), self.operand(v));
+        let dst = self.fresh();
+        self.op(Op::FetchAdd { size, dst, base, off, src });
+        dst
+    }
+
     fn block(&mut self, write: impl FnOnce(&mut Self)) -> Vec<Node> {
         let scope = self.ir.scopes.len() as u32;
         let parent = self.open.last().copied().unwrap_or(0);

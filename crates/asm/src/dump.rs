@@ -129,6 +129,9 @@ impl Display for Op {
             Op::AtomicAdd { size, base, off, src } => {
                 write!(f, "lock u{} {} += {src}", bits(*size), At(*base, *off))
             }
+            Op::FetchAdd { size, base, off, src, .. } => {
+                write!(f, "lock fetch u{} {} += {src}", bits(*size), At(*base, *off))
+            }
             Op::Addr { addr, .. } => match *addr {
                 Addr::Slot(s, off) => Arg::SlotAddr(s, off).fmt(f),
                 Addr::Map(m) => Arg::Map(m).fmt(f),
@@ -274,6 +277,9 @@ impl Display for Insn {
             e::LDX => {
                 let sign = if code & 0xe0 == e::MEMSX { 's' } else { 'u' };
                 write!(f, "r{dst} = *({sign}{size} *)(r{src} {off:+})")
+            }
+            e::STX if code & 0xe0 == e::ATOMIC && imm & e::FETCH != 0 => {
+                write!(f, "r{src} = lock fetch *(u{size} *)(r{dst} {off:+}) += r{src}")
             }
             e::STX if code & 0xe0 == e::ATOMIC => {
                 write!(f, "lock *(u{size} *)(r{dst} {off:+}) += r{src}")

@@ -240,6 +240,22 @@ impl Emit<'_> {
                 let imm = alu_bits(Alu::Add).into();
                 self.push(STX | ATOMIC | size_bits(size), base, self.reg(src), off, imm);
             }
+            Op::FetchAdd { size, dst, base, off, src } => {
+                let (base, off) = self.base(base, off)?;
+                let Operand::Reg(src) = src else { return self.internal("a constant added atomically") };
+                let (dst, src) = (self.reg(dst), self.reg(src));
+                let code = STX | ATOMIC | size_bits(size);
+                let add = i32::from(alu_bits(Alu::Add));
+                if dst == NOWHERE {
+                    self.push(code, base, src, off, add);
+                } else {
+                    if dst == base {
+                        return self.internal("an address overwritten before it is used");
+                    }
+                    self.mov(dst, src);
+                    self.push(code, base, dst, off, add | FETCH);
+                }
+            }
             Op::Addr { dst, addr } => self.addr(self.reg(dst), addr),
             Op::Call { dst, callee, ref args } => {
                 self.args(args)?;

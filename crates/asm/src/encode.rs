@@ -57,6 +57,8 @@ pub(crate) const X: u8 = 0x08;
 pub(crate) const MEM: u8 = 0x60;
 pub(crate) const MEMSX: u8 = 0x80;
 pub(crate) const ATOMIC: u8 = 0xc0;
+/// In the constant of an atomic operation: the register added gets the old value (Linux 5.12).
+pub(crate) const FETCH: i32 = 0x01;
 
 pub(crate) const NEG: u8 = 0x80;
 pub(crate) const MOV: u8 = 0xb0;

@@ -249,6 +249,12 @@ impl<'r> Run<'r, '_> {
                 let old = self.machine.memory.load(size, addr)?;
                 self.machine.memory.store(size, addr, old.wrapping_add(act.operand(src)?))?;
             }
+            Op::FetchAdd { size, dst, base, off, src } => {
+                let addr = act.address(base, off)?;
+                let old = self.machine.memory.load(size, addr)?;
+                self.machine.memory.store(size, addr, old.wrapping_add(act.operand(src)?))?;
+                act.set(dst, old);
+            }
             Op::Addr { dst, addr } => {
                 let v = match addr {
                     Addr::Slot(s, off) => act.address(Base::Slot(s), off)?,

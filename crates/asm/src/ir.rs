@@ -370,6 +370,14 @@ pub(crate) enum Op {
         off: i32,
         src: Operand,
     },
+    /// The same, and gives the value that was there.
+    FetchAdd {
+        size: Size,
+        dst: Reg,
+        base: Base,
+        off: i32,
+        src: Operand,
+    },
     Addr {
         dst: Reg,
         addr: Addr,
@@ -391,6 +399,7 @@ impl Op {
             | Op::Ext { dst, .. }
             | Op::Bytes { dst, .. }
             | Op::Load { dst, .. }
+            | Op::FetchAdd { dst, .. }
             | Op::Addr { dst, .. }
             | Op::Call { dst, .. } => Some(dst),
             Op::Store { .. } | Op::AtomicAdd { .. } => None,
@@ -406,6 +415,7 @@ impl Op {
             | Op::Ext { dst, .. }
             | Op::Bytes { dst, .. }
             | Op::Load { dst, .. }
+            | Op::FetchAdd { dst, .. }
             | Op::Addr { dst, .. }
             | Op::Call { dst, .. } => Some(dst),
             Op::Store { .. } | Op::AtomicAdd { .. } => None,
@@ -431,7 +441,9 @@ impl Op {
                     f(*r);
                 }
             }
-            Op::Store { base, src, .. } | Op::AtomicAdd { base, src, .. } => {
+            Op::Store { base, src, .. }
+            | Op::AtomicAdd { base, src, .. }
+            | Op::FetchAdd { base, src, .. } => {
                 operand(src);
                 if let Base::Reg(r) = base {
                     f(*r);
@@ -467,7 +479,9 @@ impl Op {
                     *r = f(*r);
                 }
             }
-            Op::Store { base, src, .. } | Op::AtomicAdd { base, src, .. } => {
+            Op::Store { base, src, .. }
+            | Op::AtomicAdd { base, src, .. }
+            | Op::FetchAdd { base, src, .. } => {
                 operand(src);
                 if let Base::Reg(r) = base {
                     *r = f(*r);
@@ -486,7 +500,7 @@ impl Op {
 
     /// Whether the operation may be dropped when its result is not read.
     pub(crate) fn is_pure(&self) -> bool {
-        !matches!(self, Op::Store { .. } | Op::AtomicAdd { .. } | Op::Call { .. })
+        !matches!(self, Op::Store { .. } | Op::AtomicAdd { .. } | Op::FetchAdd { .. } | Op::Call { .. })
     }
 }
 

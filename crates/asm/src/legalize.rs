@@ -135,6 +135,11 @@ impl Out<'_> {
                 let src = Operand::Reg(self.in_reg(src));
                 self.push(Op::AtomicAdd { size, base, off, src });
             }
+            Op::FetchAdd { size, dst, base, off, src } => {
+                let (base, off) = self.address(base, off);
+                let src = Operand::Reg(self.in_reg(src));
+                self.push(Op::FetchAdd { size, dst, base, off, src });
+            }
             Op::Mov { .. } | Op::Neg { .. } | Op::Addr { .. } | Op::Call { .. } => self.push(op),
         }
     }

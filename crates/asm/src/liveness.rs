@@ -4,7 +4,7 @@
 //! take r0-r5 away there) and writes at `4n + 2`. A range is a half-open interval of points.
 
 use crate::cfg::{BlockId, Cfg};
-use crate::ir::{Op, Operand, Reg};
+use crate::ir::{Base, Op, Operand, Reg};
 
 /// A set of registers.
 #[derive(Clone, PartialEq, Eq)]
@@ -205,6 +205,8 @@ fn late_read(op: &Op) -> Option<Reg> {
         {
             Some(b)
         }
+        // The register that is added becomes the result.
+        Op::FetchAdd { base: Base::Reg(base), .. } => Some(base),
         _ => None,
     }
 }

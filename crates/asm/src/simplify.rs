@@ -177,7 +177,7 @@ impl Facts {
                 let width = if *size == Size::DW { Width::W64 } else { Width::W32 };
                 *src = self.short_operand(*src, width);
             }
-            Op::AtomicAdd { base, off, size, src } => {
+            Op::AtomicAdd { base, off, size, src } | Op::FetchAdd { base, off, size, src, .. } => {
                 self.base(base, off, *size, slots);
                 if let Operand::Reg(r) = src {
                     *r = self.copy(*r);

@@ -47,6 +47,7 @@ enum Stmt {
     LoadSlot(Place, Size, bool),
     StoreSlot(Place, Size, Val),
     Atomic(Place, bool, Val),
+    Fetch(Place, bool, Val),
     Pointer(Place),
     MovePointer(Place),
     Context(u8),
@@ -178,6 +179,7 @@ fn simple() -> impl Strategy<Value = Stmt> {
         2 => (place(), size(), any::<bool>()).prop_map(|(p, z, s)| Stmt::LoadSlot(p, z, s)),
         2 => (place(), size(), val()).prop_map(|(p, z, v)| Stmt::StoreSlot(p, z, v)),
         1 => (place(), any::<bool>(), val()).prop_map(|(p, w, v)| Stmt::Atomic(p, w, v)),
+        1 => (place(), any::<bool>(), val()).prop_map(|(p, w, v)| Stmt::Fetch(p, w, v)),
         1 => place().prop_map(Stmt::Pointer),
         1 => place().prop_map(Stmt::MovePointer),
         1 => any::<u8>().prop_map(Stmt::Context),
@@ -348,6 +350,13 @@ fn write(f: &mut Func<'_>, stmt: &Stmt, s: &mut Scope<'_>) {
                 f.atomic_add(size, p, off, s.val(v));
             }
             return;
+        }
+        Stmt::Fetch(p, wide, v) => {
+            let size = if wide { Size::DW } else { Size::W };
+            match s.at(p, size.bytes()) {
+                Some((p, off)) => f.fetch_add(size, p, off, s.val(v)),
+                None => return,
+            }
         }
         Stmt::Pointer(Place(n, off)) => {
             let n = usize::from(n) % (s.slots.len() + 1);

@@ -46,11 +46,22 @@ pub struct Tried {
 ///
 /// A refusal carries the verifier's log, when there is one.
 pub fn try_load(prog_type: u32, attach_type: u32, attach_btf_id: u32) -> Result<Tried> {
+    try_instructions(&NOTHING, prog_type, attach_type, attach_btf_id)
+}
+
+/// Whether atomic additions give the old value (5.12; some processors later): a program that has one is loaded.
+pub fn try_fetch_add() -> Result<()> {
+    // r1 = 1; *(u64 *)(r10 - 8) = r1; r1 = atomic_fetch_add((u64 *)(r10 - 8), r1); r0 = 0; exit
+    const FETCHING: [u64; 5] = [0x1_0000_01b7, 0xfff8_1a7b, 0x1_fff8_1adb, NOTHING[0], NOTHING[1]];
+    try_instructions(&FETCHING, PROG_TYPE_RAW_TRACEPOINT, 0, 0).map(drop)
+}
+
+fn try_instructions(insns: &[u64], prog_type: u32, attach_type: u32, attach_btf_id: u32) -> Result<Tried> {
     let mut log = vec![0u8; 4096];
     let mut attr = ProgLoad {
         prog_type,
-        insn_cnt: NOTHING.len() as u32,
-        insns: addr(&NOTHING),
+        insn_cnt: insns.len() as u32,
+        insns: addr(insns),
         license: c"Dual MIT/GPL".as_ptr() as u64,
         prog_name: sys::object_name("tried"),
         expected_attach_type: attach_type,

@@ -52,8 +52,14 @@ pub struct Maps {
     pub calls: Option<Map>,
     /// [`maps::TASKS`], when a command is followed.
     pub tasks: Option<Map>,
+    /// [`maps::CELLS`], where the plan has it.
+    pub cells: Option<Map>,
     /// [`maps::KEPT`], made when a return probe is first attached.
     pub kept: OnceLock<Map>,
+    /// [`maps::BLANK`], made with it.
+    pub blank: OnceLock<Map>,
+    /// Words of the stack that a cell of it keeps.
+    pub kept_words: u32,
 }
 
 /// Places on kernel stacks whose calls can be timed, at one time.
@@ -69,15 +75,21 @@ impl Maps {
             maps::CALLS => fd(self.calls.as_ref()),
             maps::TASKS => fd(self.tasks.as_ref()),
             maps::KEPT => fd(self.kept.get()),
+            maps::BLANK => fd(self.blank.get()),
+            maps::CELLS => fd(self.cells.as_ref()),
             _ => -1,
         }
     }
 
     /// Makes the map of kept arguments unless there is one.
     pub fn keep(&self) -> Result<(), Error> {
+        let size = cell::kept_size(self.kept_words);
+        // Another thread's will do as well as this one's.
+        if self.blank.get().is_none() {
+            let _ = self.blank.set(Map::create(MapType::Array, "blank", 4, size, 1)?);
+        }
         if self.kept.get().is_none() {
-            let made = Map::create(MapType::Hash, "kept", cell::KEPT_KEY, cell::KEPT_SIZE, MOST_CALLS)?;
-            // Another thread's will do as well.
+            let made = Map::create(MapType::Hash, "kept", cell::KEPT_KEY, size, MOST_CALLS)?;
             let _ = self.kept.set(made);
         }
         Ok(())
@@ -310,7 +322,7 @@ impl Attacher<'_> {
         };
         let mut programs = Vec::new();
         if probe.at_exit {
-            if !program::can_keep(&probe.layout) {
+            if program::stack_words(&probe.layout) > self.maps.kept_words {
                 let reason =
                     "its arguments on the stack are more than a return probe keeps; --mode entry shows them";
                 return Err(Error::Target { target: probe.target.label(), reason: reason.into() });
@@ -331,6 +343,10 @@ impl Attacher<'_> {
             return Ok(());
         }
         match self.load_event(index, probe, probe.method) {
+            // What a trampoline does not pass on by value a kprobe sees, see [`Attacher::one`].
+            Err(Error::Target { reason, .. }) if reason.contains(BY_VALUE) => {
+                self.kprobe_programs(index, probe)?;
+            }
             Err(Error::Target { reason, .. }) if reason.starts_with(NEVER_RETURNS) => {
                 let entry = program::entry_time(self.plan, index, probe);
                 self.load_probe(&assemble(&probe.target.name, &entry)?, probe, AttachType::Fentry)?;
@@ -641,11 +657,11 @@ fn missing_symbol(target: &Target, log: &str) -> Option<String> {
 fn by_value(probe: &Probe, log: &str) -> Option<String> {
     let (number, kind) = unsupported_argument(log)?;
     let arg = probe.target.syscall.is_none().then(|| probe.layout.args.get(number)).flatten()?;
-    Some(format!(
-        "{} {} is passed by value, which this kernel's tracing programs do not see ({kind})",
-        arg.type_name, arg.name
-    ))
+    Some(format!("{} {} {BY_VALUE} ({kind})", arg.type_name, arg.name))
 }
+
+/// Part of the reason for such functions.
+const BY_VALUE: &str = "is passed by value, which this kernel's tracing programs do not see";
 
 /// `The function NAME argN type KIND is unsupported.`
 fn unsupported_argument(log: &str) -> Option<(usize, &str)> {

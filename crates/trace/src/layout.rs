@@ -184,7 +184,7 @@ impl End {
 const TWO_REGISTERS: u64 = 16;
 
 /// Largest size of an argument by value that is taken from the stack.
-const ON_STACK: u64 = 64;
+const ON_STACK: u64 = 256;
 
 impl Layout {
     /// Lays out everything `target` has to say under `method`.

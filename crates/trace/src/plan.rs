@@ -92,6 +92,8 @@ pub struct Plan {
     pub(crate) task: TaskFields,
     pub(crate) current_task_btf: bool,
     pub(crate) newer: Newer,
+    /// Times of entry lie in an array's cells first, see `program/calls.rs`.
+    pub(crate) quick_calls: bool,
     pub(crate) preempt_count: Option<PreemptCount>,
     pub(crate) ring_size: u32,
     /// Ring buffers, a power of two: 1, or one for each CPU.
@@ -151,6 +153,11 @@ impl Plan {
         if let (true, Some((target, reason))) = (probes.is_empty(), refused.first()) {
             return Err(Error::AllFailed { count, first: format!("{target}: {reason}") });
         }
+        let timed = probes.iter().any(|p| p.at_exit) && newer.fsession.is_none();
+        let quick_calls = timed
+            && bpf::features::try_fetch_add()
+                .inspect_err(|error| log::debug!("calls are timed by a hash map: {error}"))
+                .is_ok();
         Ok(Plan {
             probes,
             refused,
@@ -159,6 +166,7 @@ impl Plan {
             task: kernel.task,
             current_task_btf: kernel.current_task_btf,
             newer,
+            quick_calls,
             preempt_count,
             ring_size: request.ring_size,
             rings: rings::wanted(),

@@ -5,7 +5,7 @@ use crate::elsewhere::{Elsewhere, Function};
 use crate::error::Error;
 use crate::event::Event;
 use crate::plan::{Method, Plan, Probe};
-use crate::program::{cell, counter};
+use crate::program::{cell, counter, quick, stack_words};
 use crate::program_target;
 use crate::request::TargetKind;
 use crate::rings::Rings;
@@ -75,11 +75,25 @@ impl Session {
         let followed = plan.filter.followed;
         let tasks =
             followed.then(|| Map::create(MapType::Hash, "tasks", 8, 4, tracker::MOST_TASKS)).transpose()?;
-        let ring = rings.map_fd();
+        let cells = match exits && plan.quick_calls {
+            true => Some(Map::create(MapType::Array, "cells", 4, quick::SIZE, quick::CELLS)?),
+            false => None,
+        };
+        let words = plan.probes.iter().filter(|p| p.at_exit).map(|p| stack_words(&p.layout)).max();
+        let maps = Maps {
+            ring: rings.map_fd(),
+            counters,
+            calls,
+            tasks,
+            cells,
+            kept: OnceLock::new(),
+            blank: OnceLock::new(),
+            kept_words: words.unwrap_or(0).min(cell::MOST_WORDS),
+        };
         let mut session = Session {
             probes: Vec::new(),
             rings,
-            maps: Maps { ring, counters, calls, tasks, kept: OnceLock::new() },
+            maps,
             attached: Vec::new(),
             tracker: Vec::new(),
             modules: BTreeMap::new(),
@@ -112,6 +126,8 @@ impl Session {
         if session.maps.calls.is_none() {
             session.maps.calls = Some(Map::create(MapType::Hash, "calls", 8, cell::SIZE, MOST_CALLS)?);
         }
+        session.maps.cells = Some(Map::create(MapType::Array, "cells", 4, quick::SIZE, quick::CELLS)?);
+        session.maps.kept_words = cell::MOST_WORDS;
         session.maps.keep()?;
         Ok(session)
     }

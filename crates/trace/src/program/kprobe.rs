@@ -1,7 +1,7 @@
 //! Kprobes and kretprobes: for functions that no trampoline serves. The context is the processor's registers, and at
 //! the return those of the arguments are gone: they are kept at the entry.
 
-use super::source::{Source, has_stack_arguments};
+use super::source::{Source, stack_words};
 use super::whose::{Who, admit, on_cpu};
 use super::{Lines, Moment, cell, count, counter, maps, write_event};
 use crate::arch;
@@ -34,7 +34,7 @@ pub fn keep(plan: &Plan, index: u32, probe: &Probe) -> Program {
         let ctx = f.ctx();
         let mut who = admit(f, &lines, plan, 0);
         let now = f.call(Helper::KTIME_GET_NS, &[]);
-        let key = keep_call(f, &lines, ctx, now, i64::from(index).into(), has_stack_arguments(&probe.layout));
+        let key = keep_call(f, &lines, ctx, now, i64::from(index).into(), stack_words(&probe.layout));
         if let Some((at, entry)) = probe.pair.and_then(|i| Some((i, plan.probes.get(i as usize)?))) {
             on_cpu(f, &lines, plan);
             who.identify(f, plan);
@@ -90,61 +90,54 @@ pub(super) fn call_number(f: &mut Func<'_>, place: Reg, index: Operand) -> Opera
 
 /// Keeps the time and the arguments of a call for its return; gives the place of its return address.
 ///
-/// `on_stack`: arguments that lie on the stack are kept too.
+/// `words`: so many of the stack, where further arguments lie, are kept too.
 pub(super) fn keep_call(
     f: &mut Func<'_>,
     lines: &Lines,
     ctx: Reg,
     now: Reg,
     index: Operand,
-    on_stack: bool,
+    words: u32,
 ) -> Reg {
     lines.mark(f, "time and arguments for the return");
     let place = f.load(Size::DW, ctx, arch::STACK_POINTER);
     let key = key_of(f, place, index);
+    let cell = f.var();
     let found = f.call(Helper::MAP_LOOKUP_ELEM, &[Arg::Map(maps::KEPT), Arg::SlotAddr(key, 0)]);
+    f.assign(cell, found);
+    // The first call at this place of a stack: a cell of its own, made of a blank one, for it would not fit the program's stack.
+    f.if_(Cmp::Eq, Width::W64, found, 0, |f| {
+        let first = f.slot(4, 4);
+        f.store_slot(Size::W, first, 0, 0);
+        let blank = f.call(Helper::MAP_LOOKUP_ELEM, &[Arg::Map(maps::BLANK), Arg::SlotAddr(first, 0)]);
+        f.if_(Cmp::Ne, Width::W64, blank, 0, |f| {
+            let new = &[Arg::Map(maps::KEPT), Arg::SlotAddr(key, 0), Arg::Reg(blank), Arg::Imm(0)];
+            f.call(Helper::MAP_UPDATE_ELEM, new);
+        });
+        let made = f.call(Helper::MAP_LOOKUP_ELEM, &[Arg::Map(maps::KEPT), Arg::SlotAddr(key, 0)]);
+        f.assign(cell, made);
+    });
     f.if_else(
         Cmp::Ne,
         Width::W64,
-        found,
+        cell,
         0,
         |f| {
-            keep_registers(f, ctx, |f, at, value| f.store(Size::DW, found, at, value));
-            if on_stack {
-                keep_stack(f, place, Arg::Offset(found, cell::ON_STACK));
+            for (n, register) in arch::REGISTERS.into_iter().enumerate() {
+                let value = f.load(Size::DW, ctx, register);
+                f.store(Size::DW, cell, cell::ARGUMENTS + 8 * n as i32, value);
+            }
+            if words > 0 {
+                let from = f.alu(Alu::Add, Width::W64, place, i64::from(arch::STACK_ARGUMENTS));
+                let (to, size) = (Arg::Offset(cell, cell::ON_STACK), i64::from(words * 8));
+                f.call(Helper::PROBE_READ_KERNEL, &[to, Arg::Imm(size), Arg::Reg(from)]);
             }
             // The time last: it makes the cell valid.
-            f.store(Size::DW, found, cell::TIME, now);
+            f.store(Size::DW, cell, cell::TIME, now);
         },
-        |f| {
-            let new = f.slot(cell::KEPT_SIZE, 8);
-            keep_registers(f, ctx, |f, at, value| f.store_slot(Size::DW, new, at, value));
-            // The kernel copies the whole cell, and lets no program show it what it has not written.
-            keep_stack(f, place, Arg::SlotAddr(new, cell::ON_STACK));
-            f.store_slot(Size::DW, new, cell::PROBE, 0);
-            f.store_slot(Size::DW, new, cell::TIME, now);
-            let kept = f.call(
-                Helper::MAP_UPDATE_ELEM,
-                &[Arg::Map(maps::KEPT), Arg::SlotAddr(key, 0), Arg::SlotAddr(new, 0), Arg::Imm(0)],
-            );
-            f.if_(Cmp::Ne, Width::W32, kept, 0, |f| count(f, counter::UNSEEN));
-        },
+        |f| count(f, counter::UNSEEN),
     );
     place
-}
-
-fn keep_registers(f: &mut Func<'_>, ctx: Reg, store: impl Fn(&mut Func<'_>, i32, Reg)) {
-    for (n, register) in arch::REGISTERS.into_iter().enumerate() {
-        let value = f.load(Size::DW, ctx, register);
-        store(f, cell::ARGUMENTS + 8 * n as i32, value);
-    }
-}
-
-/// Copies the beginning of the arguments on the stack.
-fn keep_stack(f: &mut Func<'_>, stack: Reg, to: Arg) {
-    let from = f.alu(Alu::Add, Width::W64, stack, i64::from(arch::STACK_ARGUMENTS));
-    let size = i64::from(cell::KEPT_SIZE) - i64::from(cell::ON_STACK);
-    f.call(Helper::PROBE_READ_KERNEL, &[to, Arg::Imm(size), Arg::Reg(from)]);
 }
 
 /// The cell of a call by its key, and its time of entry; leaves the program when its entry was not seen.

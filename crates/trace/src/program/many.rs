@@ -75,7 +75,7 @@ pub fn many(plan: &Plan, groups: &[Group], how: Many) -> Program {
                     let mut who = admit(f, lines, plan, 1);
                     let now = f.call(Helper::KTIME_GET_NS, &[]);
                     let cookie = f.call(Helper::GET_ATTACH_COOKIE, &[Arg::Reg(ctx)]);
-                    let key = keep_call(f, lines, ctx, now, cookie.into(), false);
+                    let key = keep_call(f, lines, ctx, now, cookie.into(), 0);
                     f.store(Size::DW, kept, 0, key);
                     let number = call_number(f, key, cookie.into());
                     entries(f, lines, plan, groups, &mut who, Source::Registers, ctx, now, number);

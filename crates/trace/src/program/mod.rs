@@ -25,7 +25,7 @@ use crate::plan::{Plan, Probe};
 use asm::{Alu, Arg, Cmp, Func, Helper, Operand, Program, Reg, Size, Width};
 use calls::{call_key, keep_time, take_entry_time};
 use source::Source;
-pub use source::{fits_a_cell as can_keep, has_stack_arguments};
+pub use source::{has_stack_arguments, stack_words};
 use stack::with_stack;
 use std::cell::Cell;
 use values::pointees;
@@ -39,13 +39,33 @@ pub mod maps {
     pub const RING: MapId = MapId(0);
     /// Per-CPU array of counters, see [`super::counter`].
     pub const COUNTERS: MapId = MapId(1);
-    /// Hash of calls under way: key by [`super::call_key`], value a [`super::cell`].
+    /// Hash of calls under way that found their place in [`CELLS`] taken: key by [`super::call_key`], value a [`super::cell`].
     pub const CALLS: MapId = MapId(2);
     /// Hash of the tasks that are followed, by address.
     pub const TASKS: MapId = MapId(3);
     /// Hash of calls under way whose return is seen by a probe that does not see the arguments any more: key [`super::cell::KEPT_KEY`],
     /// value a [`super::cell`] of [`super::cell::KEPT_SIZE`].
     pub const KEPT: MapId = MapId(4);
+    /// Array of one cell like those of [`KEPT`], all zeros: what a new one begins as.
+    pub const BLANK: MapId = MapId(5);
+    /// Array of [`super::quick::CELLS`] calls under way, each where its key's hash says: values by [`super::quick`].
+    pub const CELLS: MapId = MapId(6);
+}
+
+/// A call's cell in [`maps::CELLS`].
+pub mod quick {
+    /// `u64` key of the call and its probe; 0 when the cell is free.
+    pub const KEY: i32 = 0;
+    /// `u64` kernel time of the entry, ns.
+    pub const TIME: i32 = 8;
+    /// `u64` who holds the cell or asks for it: the first has it.
+    pub const CLAIMS: i32 = 16;
+    /// Bytes.
+    pub const SIZE: u32 = 24;
+    /// How many there are, as a power of two.
+    pub const BITS: u32 = 14;
+    /// How many there are.
+    pub const CELLS: u32 = 1 << BITS;
 }
 
 /// Indices into the counters' map.
@@ -76,8 +96,13 @@ pub mod cell {
     pub const ARGUMENTS: i32 = 16;
     /// and as many words of the arguments that lie on the stack.
     pub const ON_STACK: i32 = ARGUMENTS + 8 * crate::arch::REGISTERS.len() as i32;
-    /// Bytes, in [`super::maps::KEPT`].
-    pub const KEPT_SIZE: u32 = ON_STACK as u32 + 8 * 6;
+    /// Most of those words.
+    pub const MOST_WORDS: u32 = 24;
+
+    /// Bytes, in [`super::maps::KEPT`], where so many words are kept.
+    pub const fn kept_size(words: u32) -> u32 {
+        ON_STACK as u32 + 8 * words
+    }
 }
 
 /// How a program reads its arguments from a trampoline's context.
@@ -141,11 +166,11 @@ pub fn event(plan: &Plan, index: u32, probe: &Probe, access: ArgAccess) -> Progr
         let now = f.call(Helper::KTIME_GET_NS, &[]);
         let entry_time = probe.layout.entry_time.map(|_| {
             lines.mark(f, "duration");
-            take_entry_time(f, ctx, index).into()
+            take_entry_time(f, plan, ctx, index).into()
         });
         if let (false, Some(exit)) = (probe.at_exit, probe.pair) {
             lines.mark(f, "time for the exit");
-            keep_time(f, ctx, exit, Some(now));
+            keep_time(f, plan, ctx, exit, Some(now));
         }
         let call = probe.layout.call.map(|_| call_key(f, ctx));
         let moment = Moment { now, entry_time, call, index: i64::from(index).into() };

@@ -96,9 +96,8 @@ impl Source {
                 f.call(Helper::PROBE_READ_KERNEL, &[to, Arg::Imm(size), Arg::Reg(from)]);
             }
             (Source::Kept(cell), Place::Stack(at)) => each(f, &|f, slot| {
-                let at = cell::ON_STACK + at as i32 + slot as i32 * 8;
-                // What has no room in the cell was not kept; such a function is not attached this way.
-                if at + 8 <= cell::KEPT_SIZE as i32 { f.load(Size::DW, cell, at) } else { f.imm(0) }
+                // All of it is kept, or the function is not attached this way.
+                f.load(Size::DW, cell, cell::ON_STACK + at as i32 + slot as i32 * 8)
             }),
         }
     }
@@ -153,14 +152,15 @@ fn behind(f: &mut Func<'_>, registers: &Registers, from: Reg, record: Reg) {
 
 /// Whether some of a function's arguments lie on the stack.
 pub fn has_stack_arguments(layout: &Layout) -> bool {
-    arch::places(layout.args.iter().map(|a| a.size)).iter().any(|place| matches!(place, Place::Stack(_)))
+    stack_words(layout) > 0
 }
 
-/// Whether a cell has room for all of a function's arguments.
-pub fn fits_a_cell(layout: &Layout) -> bool {
+/// Words of the stack, from the first argument there on, that hold a function's arguments.
+pub fn stack_words(layout: &Layout) -> u32 {
     let places = arch::places(layout.args.iter().map(|a| a.size));
-    layout.args.iter().zip(places).all(|(arg, place)| match place {
-        Place::Register(_) => true,
-        Place::Stack(at) => cell::ON_STACK as u32 + at + arg.slots * 8 <= cell::KEPT_SIZE,
-    })
+    let ends = layout.args.iter().zip(places).map(|(arg, place)| match place {
+        Place::Register(_) => 0,
+        Place::Stack(at) => at / 8 + arg.slots,
+    });
+    ends.max().unwrap_or(0)
 }
