@@ -18,6 +18,7 @@ pub mod features;
 mod kprobe;
 mod link;
 mod map;
+mod memory;
 mod perf_event;
 mod poll;
 mod process;
@@ -35,6 +36,7 @@ pub use existing::{
 pub use kprobe::{KprobeAt, attach_kprobe};
 pub use link::{Link, attach_kprobe_multi, attach_tracing_multi, attach_trampoline, open_raw_tracepoint};
 pub use map::{Map, MapType, online_cpus};
+pub use memory::KernelMemory;
 pub use poll::{wait_readable, wait_writable};
 pub use process::{Held, Watched, lower_thread_priority, pid_namespace_is_initial, raise_limits};
 pub use prog::{AttachTo, AttachType, Load, ProgInfo, ProgType, Program, TestRun, TestRunOutput};

@@ -112,6 +112,19 @@ pub struct Resolved<'a> {
     pub module: Option<&'a str>,
 }
 
+/// A symbol's bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent<'a> {
+    /// Where it begins.
+    pub address: u64,
+    /// Where the next symbol begins: as far as it can reach, padding included. `None` where nothing follows that tells.
+    pub end: Option<u64>,
+    /// Its name.
+    pub name: &'a str,
+    /// Its module, see [`Resolved::module`].
+    pub module: Option<&'a str>,
+}
+
 /// kallsyms tells no sizes: a symbol ends where the next begins. Before a gap between text and modules, or between
 /// modules, there is none; no function is as large as this.
 const LARGEST_SYMBOL: u64 = 1 << 20;
@@ -127,14 +140,28 @@ impl Table {
 
     /// Reads a file of that format.
     pub fn load_from(path: &Path) -> Result<Table, Error> {
+        Table::load_kinds(path, false).map(|(code, _)| code)
+    }
+
+    /// The running kernel's code, and its data in a table of their own. Kernels without CONFIG_KALLSYMS_ALL name little data.
+    pub fn load_code_and_data() -> Result<(Table, Table), Error> {
+        Table::load_kinds(Path::new("/proc/kallsyms"), true)
+    }
+
+    fn with_room(symbols: usize, names: usize) -> Table {
+        Table {
+            entries: Vec::with_capacity(symbols),
+            names: String::with_capacity(names),
+            modules: vec![String::new()],
+        }
+    }
+
+    fn load_kinds(path: &Path, with_data: bool) -> Result<(Table, Table), Error> {
         let io_error = |source| Error::Io { path: path.into(), source };
         let mut reader = open(path)?;
         // Room for the largest kernels: pages that are not touched cost nothing, and growing would copy.
-        let mut table = Table {
-            entries: Vec::with_capacity(1 << 18),
-            names: String::with_capacity(8 << 20),
-            modules: vec![String::new()],
-        };
+        let mut table = Table::with_room(1 << 18, 8 << 20);
+        let mut data = if with_data { Table::with_room(1 << 17, 4 << 20) } else { Table::with_room(0, 0) };
         let mut line = Vec::with_capacity(256);
         let mut lines = 0usize;
         loop {
@@ -143,22 +170,30 @@ impl Table {
                 break;
             }
             lines += 1;
-            table.line(&line);
+            table.line(&line, is_code);
+            if with_data {
+                data.line(&line, is_data);
+            }
         }
         if table.is_empty() && lines > 0 {
             return Err(Error::Hidden { path: path.into() });
         }
-        // In place, and of several names for one address the first in the file first: it is the one that the compiler
-        // gave. Names lie in the order of the file.
-        table.entries.sort_unstable_by_key(|e| (e.address, e.name));
-        table.entries.dedup_by_key(|e| e.address);
-        table.entries.shrink_to_fit();
-        table.names.shrink_to_fit();
-        Ok(table)
+        table.sort();
+        data.sort();
+        Ok((table, data))
     }
 
-    /// Takes a line, if it names code and tells where.
-    fn line(&mut self, line: &[u8]) {
+    fn sort(&mut self) {
+        // In place, and of several names for one address the first in the file first: it is the one that the compiler
+        // gave. Names lie in the order of the file.
+        self.entries.sort_unstable_by_key(|e| (e.address, e.name));
+        self.entries.dedup_by_key(|e| e.address);
+        self.entries.shrink_to_fit();
+        self.names.shrink_to_fit();
+    }
+
+    /// Takes a line, if it names what is `wanted` and tells where.
+    fn line(&mut self, line: &[u8], wanted: fn(&[u8]) -> bool) {
         let mut fields = line.split(u8::is_ascii_whitespace).filter(|f| !f.is_empty());
         let (Some(address), Some(kind), Some(name)) =
             (fields.next().and_then(hex), fields.next(), fields.next())
@@ -166,8 +201,7 @@ impl Table {
             return;
         };
         let end = ENDS.contains(&name);
-        let code = matches!(kind, b"t" | b"T" | b"w" | b"W");
-        if address == 0 || !(code || end) || name.starts_with(b"$") {
+        if address == 0 || !(wanted(kind) || end) || name.starts_with(b"$") {
             return;
         }
         // Padding before a function, not the function: nothing returns there.
@@ -207,6 +241,32 @@ impl Table {
         Some(Resolved { name, offset, module })
     }
 
+    /// The bytes of the symbol that covers `address`, if any does as by [`Table::resolve`].
+    pub fn extent(&self, address: u64) -> Option<Extent<'_>> {
+        let at = self.entries.partition_point(|e| e.address <= address).checked_sub(1)?;
+        let extent = self.extent_at(at)?;
+        (address - extent.address < LARGEST_SYMBOL).then_some(extent)
+    }
+
+    /// Every symbol with its bytes, by address.
+    pub fn extents(&self) -> impl Iterator<Item = Extent<'_>> {
+        (0..self.entries.len()).filter_map(|at| self.extent_at(at))
+    }
+
+    fn extent_at(&self, at: usize) -> Option<Extent<'_>> {
+        let entry = self.entries.get(at)?;
+        let name = entry.name as usize;
+        let name = self.names.get(name..name + usize::from(entry.len)).filter(|n| !n.is_empty())?;
+        let module = self.modules.get(usize::from(entry.module)).map(String::as_str);
+        let end = self.entries.get(at + 1).map(|next| next.address);
+        Some(Extent {
+            address: entry.address,
+            end: end.filter(|end| end - entry.address < LARGEST_SYMBOL),
+            name,
+            module: module.filter(|m| !m.is_empty()),
+        })
+    }
+
     /// Symbols that it holds.
     pub fn len(&self) -> usize {
         self.entries.len()
@@ -221,6 +281,15 @@ impl Table {
     pub fn memory(&self) -> usize {
         self.entries.capacity() * size_of::<Entry>() + self.names.capacity()
     }
+}
+
+fn is_code(kind: &[u8]) -> bool {
+    matches!(kind, b"t" | b"T" | b"w" | b"W")
+}
+
+/// Initialised, zeroed, read-only, small, weak, unique: all but code, absolute and undefined ones (nm(1)).
+fn is_data(kind: &[u8]) -> bool {
+    matches!(kind, b"d" | b"D" | b"b" | b"B" | b"r" | b"R" | b"g" | b"G" | b"s" | b"S" | b"v" | b"V" | b"u")
 }
 
 fn hex(digits: &[u8]) -> Option<u64> {
@@ -282,6 +351,25 @@ mod tests {
         assert!(table.memory() < 6 << 20, "{} bytes", table.memory());
         let last = table.resolve(0xffffffff81000000 + 99_999 * 96 + 7).expect("the last");
         assert_eq!((last.name, last.offset), ("some_function_of_a_kernel_99999", 7));
+    }
+
+    #[test]
+    fn a_symbol_reaches_to_the_next_and_data_is_apart() {
+        let f = file(SAMPLE);
+        let (code, data) = Table::load_kinds(f.path(), true).expect("load");
+        let extent = |a| code.extent(a).map(|e| (e.name, e.address, e.end));
+        assert_eq!(
+            extent(0xffffffff81000150),
+            Some(("foo.isra.0", 0xffffffff81000100, Some(0xffffffff81000200)))
+        );
+        assert_eq!(extent(0xffffffff81000fff), Some(("bar", 0xffffffff81000200, Some(0xffffffff81001000))));
+        assert_eq!(extent(0xffffffff81001000), None, "the end of the kernel's code is none");
+        assert_eq!(extent(0xffffffffc0000000), Some(("s_next", 0xffffffffc0000000, None)), "nothing near");
+        let names: Vec<&str> = code.extents().map(|e| e.name).collect();
+        assert_eq!(names, ["_text", "foo.isra.0", "bar", "s_next", "bpf_prog_6deef7357e7b4530_en_bar"]);
+        let at = |a| data.resolve(a).map(|r| (r.name, r.offset));
+        assert_eq!(at(0xffffffff81000284), Some(("data", 4)));
+        assert_eq!(at(0xffffffff81000200), None, "code is not data");
     }
 
     #[test]

@@ -8,7 +8,9 @@
 #![forbid(unsafe_code)]
 
 mod kallsyms;
+mod live;
 mod namesakes;
 
-pub use kallsyms::{Error, Resolved, Symbol, Table, find, find_in};
+pub use kallsyms::{Error, Extent, Resolved, Symbol, Table, find, find_in};
+pub use live::{Live, Unreadable};
 pub use namesakes::{namesakes, namesakes_in};
