@@ -161,28 +161,11 @@ const MOST_JUMPS: u32 = 4096;
 pub fn tail_called_programs() -> Result<Vec<(u32, String)>> {
     let mut found = Vec::new();
     for id in map_ids()? {
-        let map = match bpf_fd(sys::MAP_GET_FD_BY_ID, &mut ById { id, ..Default::default() }) {
-            Ok(fd) => fd,
-            // Gone between the two calls.
-            Err(e) if e.raw_os_error() == Some(libc::ENOENT) => continue,
-            Err(source) => return Err(Error::Sys { action: format!("open BPF map {id}"), source }),
-        };
-        // struct bpf_map_info: type, id; key_size, value_size; max_entries, map_flags; name.
-        let mut info = [0u64; 16];
-        let mut attr = GetInfo {
-            bpf_fd: map.as_raw_fd() as u32,
-            info_len: size_of_val(&info) as u32,
-            info: addr_mut(&mut info),
-        };
-        bpf(sys::OBJ_GET_INFO_BY_FD, &mut attr)
-            .map_err(|source| Error::Sys { action: format!("information on BPF map {id}"), source })?;
-        if info[0] as u32 != MapType::ProgArray as u32 {
+        let Some((map, info)) = map_of(id)? else { continue };
+        if info.ty != MapType::ProgArray as u32 {
             continue;
         }
-        let name: Vec<u8> =
-            [info[3], info[4]].iter().flat_map(|w| w.to_ne_bytes()).take_while(|b| *b != 0).collect();
-        let name = String::from_utf8_lossy(&name).into_owned();
-        for index in 0..(info[2] as u32).min(MOST_JUMPS) {
+        for index in 0..info.max_entries.min(MOST_JUMPS) {
             let (key, mut value) = ([index], [0u32]);
             let mut attr = MapElem {
                 map_fd: map.as_raw_fd() as u32,
@@ -191,7 +174,7 @@ pub fn tail_called_programs() -> Result<Vec<(u32, String)>> {
                 ..Default::default()
             };
             match bpf(sys::MAP_LOOKUP_ELEM, &mut attr) {
-                Ok(_) => found.push((value[0], name.clone())),
+                Ok(_) => found.push((value[0], info.name.clone())),
                 // No program there.
                 Err(e) if e.raw_os_error() == Some(libc::ENOENT) => {}
                 Err(source) => return Err(Error::Sys { action: format!("read BPF map {id}"), source }),
@@ -199,6 +182,54 @@ pub fn tail_called_programs() -> Result<Vec<(u32, String)>> {
         }
     }
     Ok(found)
+}
+
+/// A map that somebody made (`struct bpf_map_info`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MapInfo {
+    /// As bpftool shows it.
+    pub id: u32,
+    /// `enum bpf_map_type`.
+    pub ty: u32,
+    /// Bytes of a value.
+    pub value_size: u32,
+    /// Entries at most.
+    pub max_entries: u32,
+    /// The name that it was made by, at most 15 bytes; may be empty.
+    pub name: String,
+}
+
+/// What the kernel tells of a map; `None` when there is none of that id (BPF_MAP_GET_FD_BY_ID). Takes CAP_SYS_ADMIN.
+pub fn map_info(id: u32) -> Result<Option<MapInfo>> {
+    Ok(map_of(id)?.map(|(_, info)| info))
+}
+
+fn map_of(id: u32) -> Result<Option<(OwnedFd, MapInfo)>> {
+    let map = match bpf_fd(sys::MAP_GET_FD_BY_ID, &mut ById { id, ..Default::default() }) {
+        Ok(fd) => fd,
+        // Gone between the two calls.
+        Err(e) if e.raw_os_error() == Some(libc::ENOENT) => return Ok(None),
+        Err(source) => return Err(Error::Sys { action: format!("open BPF map {id}"), source }),
+    };
+    // struct bpf_map_info: type, id; key_size, value_size; max_entries, map_flags; name.
+    let mut raw = [0u64; 16];
+    let mut attr = GetInfo {
+        bpf_fd: map.as_raw_fd() as u32,
+        info_len: size_of_val(&raw) as u32,
+        info: addr_mut(&mut raw),
+    };
+    bpf(sys::OBJ_GET_INFO_BY_FD, &mut attr)
+        .map_err(|source| Error::Sys { action: format!("information on BPF map {id}"), source })?;
+    let name: Vec<u8> =
+        [raw[3], raw[4]].iter().flat_map(|w| w.to_ne_bytes()).take_while(|b| *b != 0).collect();
+    let info = MapInfo {
+        id,
+        ty: raw[0] as u32,
+        value_size: (raw[1] >> 32) as u32,
+        max_entries: raw[2] as u32,
+        name: String::from_utf8_lossy(&name).into_owned(),
+    };
+    Ok(Some((map, info)))
 }
 
 /// The BTF blob with this id, as it was loaded; `None` when there is none. Takes CAP_SYS_ADMIN.

@@ -31,8 +31,8 @@ mod sys;
 pub use btf::{BtfObject, load_btf, module_btf};
 pub use error::{Error, Result};
 pub use existing::{
-    ProgDetails, btf_bytes, link_ids, map_ids, pinned_program_id, program_ids, program_ids_of_process,
-    tail_called_programs,
+    MapInfo, ProgDetails, btf_bytes, link_ids, map_ids, map_info, pinned_program_id, program_ids,
+    program_ids_of_process, tail_called_programs,
 };
 pub use image::{ImageFunction, ProgImage};
 pub use kprobe::{KprobeAt, attach_kprobe};

@@ -395,7 +395,7 @@ pub(crate) fn refusal(log: &str) -> Option<&'static str> {
 }
 
 /// Listing and opening programs takes CAP_SYS_ADMIN, whatever else one has.
-fn permission(error: bpf::Error) -> Error {
+pub(crate) fn permission(error: bpf::Error) -> Error {
     if error.is_permission() {
         return Error::Target {
             target: "-p".into(),
