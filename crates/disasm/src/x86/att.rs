@@ -39,6 +39,9 @@ impl Att {
             write_prefixes(instruction, bytes, &shape, idle, has_memory, out);
         }
         out.push_str(&facts.mnemonic);
+        if instruction.flow_control() == FlowControl::ConditionalBranch {
+            out.push_str(hint(bytes, &shape));
+        }
         if facts.implied.is_empty() && facts.operands().is_empty() {
             return out.len();
         }
@@ -120,10 +123,10 @@ impl Registers {
             OpKind::Immediate8to32 => immediate(out, u64::from(instruction.immediate8to32() as u32)),
             OpKind::Immediate8to64 => immediate(out, instruction.immediate8to64() as u64),
             OpKind::Immediate32to64 => immediate(out, instruction.immediate32to64() as u64),
-            OpKind::MemorySegRSI => self.write_string(instruction.memory_segment(), "(%rsi)", out),
-            OpKind::MemorySegESI => self.write_string(instruction.memory_segment(), "(%esi)", out),
-            OpKind::MemorySegRDI => self.write_string(instruction.memory_segment(), "(%rdi)", out),
-            OpKind::MemorySegEDI => self.write_string(instruction.memory_segment(), "(%edi)", out),
+            OpKind::MemorySegRSI => self.write_string(data_segment(instruction), "(%rsi)", out),
+            OpKind::MemorySegESI => self.write_string(data_segment(instruction), "(%esi)", out),
+            OpKind::MemorySegRDI => self.write_string(data_segment(instruction), "(%rdi)", out),
+            OpKind::MemorySegEDI => self.write_string(data_segment(instruction), "(%edi)", out),
             OpKind::MemoryESRDI => self.write_string(Register::ES, "(%rdi)", out),
             OpKind::MemoryESEDI => self.write_string(Register::ES, "(%edi)", out),
             OpKind::Memory => {
@@ -155,7 +158,7 @@ impl Registers {
 
     fn write_memory(&self, instruction: &Instruction, bytes: &[u8], shape: &Shape, out: &mut String) {
         let segment = instruction.segment_prefix();
-        if matches!(segment, Register::FS | Register::GS) {
+        if matches!(segment, Register::FS | Register::GS) && instruction.mnemonic() != Mnemonic::Xlatb {
             out.push_str(self.name(segment));
             out.push(':');
         }
@@ -171,6 +174,16 @@ impl Registers {
             out.push(')');
             return;
         }
+        if instruction.mnemonic() == Mnemonic::Xlatb {
+            self.write_string(data_segment(instruction), "(", out);
+            out.push_str(self.name(base));
+            out.push(')');
+            return;
+        }
+        if spelling::is_offset(instruction.code()) {
+            text::hex(out, displacement);
+            return;
+        }
         let sib = shape.sib(bytes);
         let scale = sib.map_or(0, |sib| sib >> 6);
         if base == Register::None && index == Register::None && scale == 0 {
@@ -178,9 +191,8 @@ impl Registers {
             return;
         }
         if shape.mode(bytes) != 0 || base == Register::None {
-            let narrow =
-                instruction.memory_displ_size() == 4 && displacement >> 32 == 0 && is_32(base, index);
-            let signed = if narrow { i64::from(displacement as i32) } else { displacement as i64 };
+            let signed =
+                if is_32(base, index) { i64::from(displacement as i32) } else { displacement as i64 };
             text::signed_hex(out, signed);
         }
         out.push('(');
@@ -201,6 +213,14 @@ impl Registers {
     }
 }
 
+/// The segment of a string instruction's operand that an override applies to: in 64-bit mode two have a meaning.
+fn data_segment(instruction: &Instruction) -> Register {
+    match instruction.segment_prefix() {
+        segment @ (Register::FS | Register::GS) => segment,
+        _ => Register::DS,
+    }
+}
+
 fn is_32(base: Register, index: Register) -> bool {
     base.is_gpr32() || index.is_gpr32()
 }
@@ -218,12 +238,18 @@ fn write_prefixes(
     let last = |wanted: &[u8]| prefixes.iter().rposition(|byte| wanted.contains(byte));
     let (segment, size, repeat) = (last(&[0x64, 0x65]), last(&[0x66]), last(&[0xf2, 0xf3]));
     let (address, any_segment) = (last(&[0x67]), last(&[0x26, 0x2e, 0x36, 0x3e, 0x64, 0x65]));
-    let uses_memory = has_memory || (0..instruction.op_count()).any(|n| is_string(instruction.op_kind(n)));
+    let any_operand =
+        |wanted: fn(OpKind) -> bool| (0..instruction.op_count()).any(|n| wanted(instruction.op_kind(n)));
+    let takes_segment =
+        any_operand(|kind| is_string(kind) && !matches!(kind, OpKind::MemoryESRDI | OpKind::MemoryESEDI))
+            || instruction.mnemonic() == Mnemonic::Xlatb;
+    let uses_memory = has_memory || any_operand(is_string);
     let repeats = instruction.has_rep_prefix() || instruction.has_repne_prefix();
     for (at, byte) in prefixes.iter().enumerate() {
         let at = Some(at);
         let name = match byte {
-            0x64 | 0x65 if at == segment && uses_memory => continue,
+            0x64 | 0x65 if at == segment && (has_memory || takes_segment) => continue,
+            0x26 | 0x2e | 0x36 | 0x3e if at == any_segment && takes_segment => continue,
             0x66 if at == size && !idle.size => continue,
             0x67 if at == address && (uses_memory || counts_by_ecx(instruction)) => continue,
             0xf2 | 0xf3 if at == repeat && !repeats => continue,
@@ -245,22 +271,40 @@ fn write_prefixes(
             0xf2 if at == repeat => repne(instruction),
             0xf3 if at == repeat => rep(instruction),
             0xf2 => "repnz",
-            _ => "repz",
+            0xf3 => "repz",
+            rex => {
+                write_rex(*rex, out);
+                continue;
+            }
         };
         out.push_str(name);
         out.push(' ');
     }
     if idle.rex {
-        out.push_str("rex");
-        if shape.rex & 15 != 0 {
-            out.push('.');
+        write_rex(shape.rex, out);
+    }
+}
+
+fn write_rex(rex: u8, out: &mut String) {
+    out.push_str("rex");
+    if rex & 15 != 0 {
+        out.push('.');
+    }
+    for (bit, letter) in [(8, 'W'), (4, 'R'), (2, 'X'), (1, 'B')] {
+        if rex & bit != 0 {
+            out.push(letter);
         }
-        for (bit, letter) in [(8, 'W'), (4, 'R'), (2, 'X'), (1, 'B')] {
-            if shape.rex & bit != 0 {
-                out.push(letter);
-            }
-        }
-        out.push(' ');
+    }
+    out.push(' ');
+}
+
+/// A branch's hint, said by a segment prefix.
+fn hint(bytes: &[u8], shape: &Shape) -> &'static str {
+    let segment = |byte: &&u8| matches!(byte, 0x26 | 0x2e | 0x36 | 0x3e | 0x64 | 0x65);
+    match bytes.iter().take(shape.prefixes).rev().find(segment) {
+        Some(0x2e) => ",pn",
+        Some(0x3e) => ",pt",
+        _ => "",
     }
 }
 
@@ -285,14 +329,11 @@ fn rep(instruction: &Instruction) -> &'static str {
 }
 
 fn repne(instruction: &Instruction) -> &'static str {
-    match instruction.flow_control() {
+    use Mnemonic::{Call, Jmp, Ret};
+    match instruction.mnemonic() {
         _ if instruction.has_xacquire_prefix() => "xacquire",
-        FlowControl::Call
-        | FlowControl::Return
-        | FlowControl::UnconditionalBranch
-        | FlowControl::ConditionalBranch
-        | FlowControl::IndirectBranch
-        | FlowControl::IndirectCall => "bnd",
+        Call | Jmp | Ret => "bnd",
+        _ if instruction.is_jcc_short_or_near() => "bnd",
         _ => "repnz",
     }
 }

@@ -1,11 +1,11 @@
 //! What is always the same of an opcode: its mnemonic, which operands are printed in which order, and which prefixes it
 //! takes to itself. Found out at the first instruction with that opcode, and kept.
 
-use super::shape::{Encoding, Shape};
+use super::shape::{Encoding, Shape, is_rex};
 use super::spelling;
 use iced_x86::{
-    Decoder, DecoderOptions, FormatMnemonicOptions, Formatter, GasFormatter, IcedError, Instruction,
-    Mnemonic, OpKind, RoundingControl,
+    Code, Decoder, FormatMnemonicOptions, Formatter, GasFormatter, IcedError, Instruction, Mnemonic, OpKind,
+    RoundingControl,
 };
 
 /// Operands an instruction may have in print.
@@ -76,6 +76,9 @@ impl Facts {
                 facts.count += 1;
             }
         }
+        if instruction.code() == Code::Nopq {
+            facts.used.wide = Some(false);
+        }
         facts
     }
 }
@@ -89,7 +92,8 @@ fn is_plain(gas: &mut GasFormatter, instruction: &Instruction, printed: u32, own
     let written: Result<(), IcedError> = gas.format_operand(instruction, &mut text, printed);
     let text = text.trim_start_matches('*');
     let text = text.split('{').next().unwrap_or_default();
-    written.is_ok() && text == gas.format_register(instruction.op_register(own))
+    let register = instruction.op_register(own);
+    written.is_ok() && text == gas.format_register(register)
 }
 
 /// The facts of every opcode met so far.
@@ -181,6 +185,7 @@ fn is_single(instruction: &Instruction) -> bool {
             | Vpcomw
     ) || instruction.rounding_control() != RoundingControl::None
         || instruction.suppress_all_exceptions()
+        || is_x87(instruction)
 }
 
 /// Whether an operand is a place on the x87 stack.
@@ -211,6 +216,8 @@ impl Idle {
             return Idle::default();
         }
         let size = bytes.iter().take(shape.prefixes).position(|byte| *byte == 0x66);
+        // A REX that does not count would, if a prefix after it went: that says nothing of the opcode.
+        let is_tidy = !bytes.iter().take(shape.prefixes).any(|byte| is_rex(*byte));
         let mut idle = Idle::default();
         if shape.rex != 0 {
             let mut used = true;
@@ -246,8 +253,11 @@ impl Idle {
                     .remove_all(at, shape.prefixes, 0x66)
                     .is_some_and(|removed| other.differs(instruction, removed))
             };
-            idle.size =
-                !if shape.rex & 8 == 0 { *facts.used.size.get_or_insert_with(without) } else { without() };
+            idle.size = if shape.rex & 8 == 0 && is_tidy {
+                !*facts.used.size.get_or_insert_with(without)
+            } else {
+                !without()
+            };
         }
         idle
     }
@@ -256,8 +266,7 @@ impl Idle {
 /// Whether a REX without bits is needed, for `%spl` to `%dil`.
 fn names_low_byte(instruction: &Instruction) -> bool {
     use iced_x86::Register::*;
-    (0..instruction.op_count())
-        .any(|n| matches!(instruction.op_register(n), SPL | BPL | SIL | DIL | AL | CL | DL | BL))
+    (0..instruction.op_count()).any(|n| matches!(instruction.op_register(n), SPL | BPL | SIL | DIL))
 }
 
 /// An instruction's bytes, to be changed.
@@ -302,7 +311,7 @@ impl Bytes {
     fn differs(&self, instruction: &Instruction, removed: usize) -> bool {
         let bytes = self.room.get(..self.len).unwrap_or_default();
         let ip = instruction.ip().wrapping_add(removed as u64);
-        let other = Decoder::with_ip(64, bytes, ip, DecoderOptions::NONE).decode();
+        let other = Decoder::with_ip(64, bytes, ip, super::OPTIONS).decode();
         other.code() != instruction.code() || other != *instruction
     }
 }

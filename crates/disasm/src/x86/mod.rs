@@ -26,6 +26,9 @@ impl Writer {
     }
 }
 
+/// As objdump decodes: MPX's instructions, though no newer CPU has them.
+const OPTIONS: u32 = DecoderOptions::MPX;
+
 /// Where in some bytes decoding is.
 pub(crate) struct Cursor<'a> {
     decoder: Decoder<'a>,
@@ -34,10 +37,7 @@ pub(crate) struct Cursor<'a> {
 
 impl<'a> Cursor<'a> {
     pub fn new(bytes: &'a [u8], address: u64) -> Cursor<'a> {
-        Cursor {
-            decoder: Decoder::with_ip(64, bytes, address, DecoderOptions::NONE),
-            instruction: Instruction::default(),
-        }
+        Cursor { decoder: Decoder::with_ip(64, bytes, address, OPTIONS), instruction: Instruction::default() }
     }
 
     /// The instruction at the beginning of `rest`, which is where the cursor is; its text is appended.
@@ -81,7 +81,7 @@ fn step(decoder: &mut Decoder<'_>, instruction: &mut Instruction) {
 
 /// Notes where instructions begin and where jumps go.
 pub(crate) fn find_labels(bytes: &[u8], address: u64, labels: &mut Labels) {
-    let mut decoder = Decoder::with_ip(64, bytes, address, DecoderOptions::NONE);
+    let mut decoder = Decoder::with_ip(64, bytes, address, OPTIONS);
     let mut instruction = Instruction::default();
     while decoder.can_decode() {
         labels.instruction(decoder.position());
@@ -98,7 +98,7 @@ pub(crate) fn find_labels(bytes: &[u8], address: u64, labels: &mut Labels) {
 
 /// What trailing padding is told by: each instruction's length, class and flow.
 pub(crate) fn walk(bytes: &[u8], mut visit: impl FnMut(usize, Class, Flow)) {
-    let mut decoder = Decoder::new(64, bytes, DecoderOptions::NONE);
+    let mut decoder = Decoder::new(64, bytes, OPTIONS);
     let mut instruction = Instruction::default();
     while decoder.can_decode() {
         let from = decoder.position();

@@ -15,7 +15,7 @@ pub(super) enum Encoding {
 /// The outline of one instruction.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
-    /// Legacy prefixes, the REX prefix not among them: the first so many bytes.
+    /// Legacy prefixes, and REX prefixes that do not count: the first so many bytes.
     pub prefixes: usize,
     /// The REX prefix that counts, 0 for none; it follows the prefixes.
     pub rex: u8,
@@ -30,13 +30,18 @@ fn is_prefix(byte: u8) -> bool {
     matches!(byte, 0x26 | 0x2e | 0x36 | 0x3e | 0x64..=0x67 | 0xf0 | 0xf2 | 0xf3)
 }
 
+pub(super) fn is_rex(byte: u8) -> bool {
+    byte & 0xf0 == 0x40
+}
+
 impl Shape {
     /// Of the bytes of one instruction, which the decoder accepted.
     pub fn of(bytes: &[u8]) -> Shape {
         let at = |n: usize| bytes.get(n).copied().unwrap_or(0);
-        let prefixes = bytes.iter().take_while(|byte| is_prefix(**byte)).count();
-        let rex = Some(at(prefixes)).filter(|byte| byte & 0xf0 == 0x40).unwrap_or(0);
-        let opcode = prefixes + usize::from(rex != 0);
+        let opcode = bytes.iter().take_while(|byte| is_prefix(**byte) || is_rex(**byte)).count();
+        // REX counts only right before the opcode.
+        let last = opcode.checked_sub(1).map_or(0, at);
+        let (prefixes, rex) = if is_rex(last) { (opcode - 1, last) } else { (opcode, 0) };
         let (encoding, modrm_at) = match (at(opcode), at(opcode + 1)) {
             (0x0f, 0x38 | 0x3a) => (Encoding::Legacy, opcode + 3),
             (0x0f, _) => (Encoding::Legacy, opcode + 2),

@@ -1,4 +1,5 @@
 //! What tests share: the functions in testdata, and objdump.
+#![allow(clippy::unwrap_used)]
 
 use disasm::{Arch, Disassembler, Line, NoSymbols, Syntax};
 use std::io::Write;
