@@ -1,0 +1,122 @@
+//! Places that the kernel patches, by their bytes and by the names they lead to.
+
+use crate::decoded::{Class, Decoded};
+use crate::{Flow, Symbol};
+
+/// What the kernel patches, or patched, at an instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Site {
+    /// The no-op at a function's entry where ftrace writes its call (`-mfentry`, `-fpatchable-function-entry`).
+    Fentry,
+    /// The call that someone put there: ftrace, a BPF trampoline.
+    FentryCall,
+    /// A no-op of 5 or 2 bytes amid code. A static branch, static call or alternative that is off leaves one, but a
+    /// compiler may align with one too: bytes do not tell.
+    Nop,
+    /// A jump within the function in 5 bytes where 2 would do: no assembler writes that, text patching does (a static branch that is on).
+    PatchedJump,
+    /// A static branch that is off (`static_branch_unlikely` of a false key): only callers can know.
+    StaticBranchOff,
+    /// A static branch that is on.
+    StaticBranchOn,
+    /// A call or jump of a static call: through its trampoline (`__SCT__…`), or of its target, which only callers can know.
+    StaticCall,
+    /// An indirect call or jump through a thunk (`__x86_indirect_thunk_…`).
+    Retpoline,
+    /// A return through a thunk (`__x86_return_thunk` and its kin).
+    ReturnThunk,
+    /// Filler that nothing runs into.
+    Padding,
+}
+
+impl Site {
+    /// In a few words.
+    pub fn describe(self) -> &'static str {
+        match self {
+            Site::Fentry => "fentry",
+            Site::FentryCall => "fentry call",
+            Site::Nop => "static branch, alternative or filler",
+            Site::PatchedJump => "patched at run time",
+            Site::StaticBranchOff => "static branch, off",
+            Site::StaticBranchOn => "static branch, on",
+            Site::StaticCall => "static call",
+            Site::Retpoline => "retpoline",
+            Site::ReturnThunk => "return thunk",
+            Site::Padding => "padding",
+        }
+    }
+}
+
+/// Returns by way of these: arch/x86/lib/retpoline.S.
+const RETURN_THUNKS: [&str; 7] = [
+    "__x86_return_thunk",
+    "its_return_thunk",
+    "retbleed_return_thunk",
+    "srso_return_thunk",
+    "srso_alias_return_thunk",
+    "call_depth_return_thunk",
+    "__x86_return_skl",
+];
+
+/// What ftrace calls, or has called from a function's entry.
+const TRACERS: [&str; 6] =
+    ["__fentry__", "ftrace_caller", "ftrace_regs_caller", "ftrace_trampoline", "bpf_trampoline_", "_mcount"];
+
+/// What is known of an instruction's surroundings.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Surroundings {
+    /// It is the first, or follows the mark for indirect branches that is.
+    pub at_entry: bool,
+    /// What precedes falls through to it, or something jumps to it.
+    pub is_reached: bool,
+    /// Its target lies in the listing.
+    pub stays: bool,
+}
+
+/// What an instruction is for, as far as that is sure. `target` is what its direct target is called.
+pub(crate) fn recognise(
+    decoded: &Decoded,
+    bytes: &[u8],
+    around: Surroundings,
+    target: Option<Symbol<'_>>,
+) -> Option<Site> {
+    const NOP5: [u8; 5] = [0x0f, 0x1f, 0x44, 0, 0];
+    const NOP2: [u8; 2] = [0x66, 0x90];
+    const ARM_NOP: [u8; 4] = [0x1f, 0x20, 0x03, 0xd5];
+    match (decoded.class, decoded.flow) {
+        (Class::Filler | Class::Nop | Class::Zeros, _) if !around.is_reached => Some(Site::Padding),
+        (Class::Nop, _) if around.at_entry && (bytes == NOP5 || bytes == ARM_NOP) => Some(Site::Fentry),
+        (Class::Nop, _) if bytes == NOP5 || bytes == NOP2 => Some(Site::Nop),
+        (_, Flow::Call | Flow::Jump | Flow::Branch) => {
+            let entered = target.filter(|symbol| symbol.offset == 0 || around.at_entry);
+            let named = entered.and_then(|symbol| by_name(symbol.name, decoded.flow, around.at_entry));
+            let patched = decoded.flow == Flow::Jump && around.stays && is_needlessly_long(bytes);
+            named.or(patched.then_some(Site::PatchedJump))
+        }
+        _ => None,
+    }
+}
+
+/// Whether a jump takes five bytes for what two can say.
+fn is_needlessly_long(bytes: &[u8]) -> bool {
+    let distance = match bytes {
+        [0xe9, distance @ ..] => <[u8; 4]>::try_from(distance).map(i32::from_le_bytes),
+        _ => return false,
+    };
+    // From the end of the longer instruction, three bytes further on than that of the shorter.
+    distance.is_ok_and(|distance| (-131..=124).contains(&distance))
+}
+
+fn by_name(name: &str, flow: Flow, at_entry: bool) -> Option<Site> {
+    if name.starts_with("__x86_indirect_") {
+        Some(Site::Retpoline)
+    } else if RETURN_THUNKS.contains(&name) {
+        Some(Site::ReturnThunk)
+    } else if name.starts_with("__SCT__") {
+        Some(Site::StaticCall)
+    } else if at_entry && flow == Flow::Call && TRACERS.iter().any(|tracer| name.starts_with(tracer)) {
+        Some(Site::FentryCall)
+    } else {
+        None
+    }
+}
