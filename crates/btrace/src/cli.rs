@@ -8,6 +8,27 @@ use trace::{Comm, Filter, Mode, ProgramSpec, Request, TargetKind, TargetSpec, sp
 /// Flags that are about a trace under way.
 const NOT_TRACING: [&str; 4] = ["command", "output", "json", "limit_events"];
 
+/// Flags that are about a trace, for `-d`, which is none.
+const TRACING: [&str; 17] = [
+    "tracepoint",
+    "kfunc_all_kmods",
+    "show_func_proto",
+    "dry_run",
+    "mode",
+    "output_stack",
+    "filter_pid",
+    "filter_tid",
+    "filter_comm",
+    "filter_cpu",
+    "filter_cgroup",
+    "errors",
+    "command",
+    "limit_events",
+    "no_pointees",
+    "force",
+    "buffer_size",
+];
+
 /// Show what the kernel really does: every call of a kernel function, BPF program or tracepoint, with typed arguments, return
 /// value, who called and how long it took.
 #[derive(Debug, Parser)]
@@ -21,7 +42,8 @@ const NOT_TRACING: [&str; 4] = ["command", "output", "json", "limit_events"];
         btrace -k 'tcp_{connect,close}' --filter-pid 1234\n  \
         btrace -p 'n:handle_*' --output-stack\n  \
         btrace -t sched_process_exec --json -o execs.json\n  \
-        btrace list -k 'tcp_*'\n\n\
+        btrace list -k 'tcp_*'\n  \
+        btrace -d -k vfs_read\n\n\
         Exit status: 0 when the trace ended as asked (Ctrl-C included), 1 when it failed on the way,\n\
         2 when it could not begin: bad input, or a kernel that does not allow it."
 )]
@@ -47,6 +69,22 @@ pub struct Args {
     /// Let patterns without a module match in all loaded modules too
     #[arg(long)]
     pub kfunc_all_kmods: bool,
+
+    /// Disassemble instead of tracing: what -k names (functions and other code of /proc/kallsyms, NAME+0x40, addresses) and -p
+    #[arg(short = 'd', long, conflicts_with_all = TRACING)]
+    pub disasm: bool,
+
+    /// With -d: so many bytes of each; by default and with 0, to the function's end
+    #[arg(short = 'B', long, value_name = "N", default_value_t = 0, requires = "disasm", value_parser = clap::value_parser!(u32).range(..=16 << 20))]
+    pub disasm_bytes: u32,
+
+    /// With -d: Intel's syntax; AT&T's otherwise
+    #[arg(long, requires = "disasm")]
+    pub disasm_intel_syntax: bool,
+
+    /// With -d: leave the bytes of the instructions out
+    #[arg(long, requires = "disasm")]
+    pub disasm_no_bytes: bool,
 
     /// Print the C prototypes of what -k, -p and -t match, and load nothing
     #[arg(long, conflicts_with_all = NOT_TRACING)]

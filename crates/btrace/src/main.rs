@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod check;
+mod disassemble;
 mod doctor;
 mod generate;
 mod list;
@@ -55,6 +56,9 @@ fn main() -> ExitCode {
 /// One trace, from arguments to summary.
 fn trace(args: &cli::Args) -> Result<(), Stop> {
     check::flags(args).map_err(Stop::Refused)?;
+    if args.disasm {
+        return disassemble::run(args).map_err(Stop::Refused);
+    }
     if args.show_func_proto {
         return list::prototypes(args).map_err(Stop::Refused);
     }

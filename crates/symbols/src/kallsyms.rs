@@ -64,6 +64,15 @@ pub fn find(name: &str) -> Result<Vec<Symbol>, Error> {
 
 /// The same in a file of that format.
 pub fn find_in(path: &Path, name: &str) -> Result<Vec<Symbol>, Error> {
+    find_where_in(path, |n| n.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.')))
+}
+
+/// Every symbol of the running kernel with a name that `matches`, in the order of the file.
+pub fn find_where(matches: impl Fn(&str) -> bool) -> Result<Vec<Symbol>, Error> {
+    find_where_in(Path::new("/proc/kallsyms"), matches)
+}
+
+fn find_where_in(path: &Path, matches: impl Fn(&str) -> bool) -> Result<Vec<Symbol>, Error> {
     let io_error = |source| Error::Io { path: path.into(), source };
     let mut reader = open(path)?;
     let mut found = Vec::new();
@@ -73,10 +82,7 @@ pub fn find_in(path: &Path, name: &str) -> Result<Vec<Symbol>, Error> {
         if reader.read_line(&mut line).map_err(io_error)? == 0 {
             return Ok(found);
         }
-        let Some(rest) = line.split_ascii_whitespace().nth(2).and_then(|n| n.strip_prefix(name)) else {
-            continue;
-        };
-        if rest.is_empty() || rest.starts_with('.') {
+        if line.split_ascii_whitespace().nth(2).is_some_and(&matches) {
             found.extend(Symbol::parse(&line));
         }
     }
@@ -186,7 +192,14 @@ impl Table {
     fn sort(&mut self) {
         // In place, and of several names for one address the first in the file first: it is the one that the compiler
         // gave. Names lie in the order of the file.
-        self.entries.sort_unstable_by_key(|e| (e.address, e.name));
+        let names = &self.names;
+        // What may run before the kernel is mapped where it belongs has a second name (`__pi_`, arch/*/boot/startup), and
+        // the first of many thunks that of all.
+        let second = |e: &Entry| {
+            let name = names.get(e.name as usize..).unwrap_or_default();
+            name.starts_with("__pi_") || name.starts_with("__x86_indirect_thunk_array")
+        };
+        self.entries.sort_unstable_by_key(|e| (e.address, second(e), e.name));
         self.entries.dedup_by_key(|e| e.address);
         self.entries.shrink_to_fit();
         self.names.shrink_to_fit();
@@ -310,7 +323,7 @@ mod tests {
         f
     }
 
-    const SAMPLE: &str = "ffffffff81000000 T _text\nffffffff81000100 t foo.isra.0\nffffffff81000200 T bar\n\
+    const SAMPLE: &str = "ffffffff81000000 T _text\nffffffff81000100 t foo.isra.0\nffffffff81000200 T __pi_bar\nffffffff81000200 T bar\n\
         ffffffff81000200 T bar_alias\nffffffff81000280 D data\nffffffff81000290 t $x\nffffffff81001000 D _etext\n\
         ffffffffc0200000 t bpf_prog_6deef7357e7b4530_en_bar\t[bpf]\nffffffffc0000000 t s_next\t[nf_tables]\n";
 

@@ -11,6 +11,6 @@ mod kallsyms;
 mod live;
 mod namesakes;
 
-pub use kallsyms::{Error, Extent, Resolved, Symbol, Table, find, find_in};
+pub use kallsyms::{Error, Extent, Resolved, Symbol, Table, find, find_in, find_where};
 pub use live::{Live, Unreadable};
 pub use namesakes::{namesakes, namesakes_in};

@@ -70,6 +70,7 @@ pub use program_spec::{ProgramSelector, ProgramSpec};
 pub use program_target::{ProgramFunction, TracedProgram};
 pub use request::{Mode, Request, Scope, TargetKind, TargetSpec};
 pub use session::{Failed, Losses, Session};
+pub use suggest::near_names;
 pub use syscalls::{Param, Syscall, syscall_name};
 pub use target::{Resolved, Target};
 pub use walk::{PathField, PathText};

@@ -43,6 +43,11 @@ pub fn hint(near: &[&str]) -> String {
     }
 }
 
+/// What to say when a name is not among `names`: the near ones as [`hint`] puts them, or nothing.
+pub fn near_names<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) -> String {
+    hint(&near(wanted, names))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

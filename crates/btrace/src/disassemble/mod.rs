@@ -1,0 +1,242 @@
+//! `btrace -d`: live machine code of the kernel and of BPF programs.
+
+mod listing;
+mod names;
+mod place;
+mod program;
+mod show;
+
+use anyhow::{Context, bail};
+use btrace::cli::Args;
+use btrace::logging::say;
+use disasm::{Arch, Disassembler, Line, NoSymbols, Syntax};
+use listing::Listing;
+use names::Names;
+use place::{Code, Place};
+use show::{Head, Show};
+use symbols::{Live, Table};
+use trace::{Kernel, split_list};
+
+/// Most bytes that are looked at where nothing tells where a symbol ends.
+const MOST_UNBOUNDED: u64 = 64 << 10;
+
+/// So many bytes of filler in a row end what nothing else ends: no code has them.
+const FILLER: usize = 16;
+
+/// Bytes of the longest instruction of any processor, and one more.
+const LONGEST: u64 = 16;
+
+/// What every listing takes.
+struct Tools {
+    code: Table,
+    data: Table,
+    arch: Arch,
+    disassembler: Disassembler,
+    show: Show,
+}
+
+/// Disassembles what was asked for, and prints it.
+///
+/// # Errors
+/// The first target that cannot be shown, once all others have been.
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    let places = args
+        .kfunc
+        .iter()
+        .flat_map(|list| split_list(list))
+        .map(|text| Place::parse(text).context("-d -k"))
+        .collect::<anyhow::Result<Vec<Place>>>()?;
+    let programs = args.programs()?;
+    if places.is_empty() && programs.is_empty() {
+        bail!("nothing to disassemble: name a function with -k, or a BPF program with -p (btrace --help)");
+    }
+    let arch = host().context("btrace does not know this processor's machine code")?;
+    let (code, data) =
+        Table::load_code_and_data().context("names and addresses of code come from /proc/kallsyms")?;
+    let syntax = if args.disasm_intel_syntax { Syntax::Intel } else { Syntax::Att };
+    let mut out = Listing::open(args.output.as_deref())?;
+    let show = Show::new(args, out.is_terminal);
+    let mut tools = Tools { code, data, arch, disassembler: Disassembler::new(arch, syntax), show };
+    let mut first: Option<anyhow::Error> = None;
+    let live = Live::open();
+    if let Ok(live) = &live {
+        log::info!("the bytes are live, from {live}");
+    }
+    for place in &places {
+        let found = match (place.find(&tools.code), &live) {
+            (Ok(found), Ok(_)) => found,
+            (Err(error), _) => {
+                first.get_or_insert(error);
+                continue;
+            }
+            (_, Err(_)) => break,
+        };
+        for one in found {
+            if out.is_closed {
+                return Ok(());
+            }
+            if let Ok(live) = &live
+                && let Err(error) = kernel_code(args, live, &mut tools, &one, &mut out)
+            {
+                first.get_or_insert(error);
+            }
+        }
+    }
+    if !programs.is_empty() {
+        let kernel = Kernel::running()?;
+        for spec in &programs {
+            match trace::program_code(&kernel, spec) {
+                Ok(all) => {
+                    for one in &all {
+                        program::show(&kernel, &mut tools, live.as_ref().ok(), one, &mut out)?;
+                    }
+                }
+                Err(error) => {
+                    first.get_or_insert(error.into());
+                }
+            }
+        }
+    }
+    match (live, first) {
+        (Err(unreadable), None) if !places.is_empty() => Err(unreadable.into()),
+        (_, Some(error)) => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// The processor that btrace runs on, and so the kernel.
+fn host() -> Option<Arch> {
+    if cfg!(target_arch = "x86_64") {
+        Some(Arch::X86_64)
+    } else if cfg!(target_arch = "aarch64") {
+        Some(Arch::Arm64)
+    } else {
+        None
+    }
+}
+
+/// Shows a function of the kernel, or other code of it.
+fn kernel_code(
+    args: &Args,
+    live: &Live,
+    tools: &mut Tools,
+    one: &Code,
+    out: &mut Listing,
+) -> anyhow::Result<()> {
+    let one = &at_an_instruction(live, tools, one)?;
+    let asked = u64::from(args.disasm_bytes);
+    let len = match (asked, one.end) {
+        (0, Some(end)) => end - one.from,
+        (0, None) => MOST_UNBOUNDED,
+        // And the rest of the last instruction.
+        (asked, _) => asked + LONGEST,
+    };
+    let bytes = live
+        .read(one.from, usize::try_from(len)?)
+        .with_context(|| format!("{}: read its code at {:#x}", one.name, one.from))?;
+    if bytes.is_empty() {
+        bail!(
+            "{}: nothing can be read at {:#x}: it was freed after boot, or the kernel lets nobody read it",
+            one.name,
+            one.from
+        );
+    }
+    let code = match asked {
+        0 => {
+            let alone = one.end.is_none() || one.module.as_deref() == Some("bpf");
+            let own = if alone { before_filler(&bytes) } else { &bytes };
+            disasm::trim_padding(own, tools.arch)
+        }
+        asked => whole(tools, &bytes, one.from, asked),
+    };
+    let names = Names { code: &tools.code, data: &tools.data, own: &[] };
+    let mut text = String::new();
+    let name = if one.from == one.symbol {
+        one.name.clone()
+    } else {
+        format!("{}+{:#x}", one.name, one.from - one.symbol)
+    };
+    let head = Head {
+        name: &name,
+        module: one.module.as_deref(),
+        prototype: None,
+        program: None,
+        address: one.from,
+        bytes: code,
+    };
+    tools.show.function(&mut tools.disassembler, &names, &head, &[], &mut text);
+    if asked > bytes.len() as u64 {
+        text.push_str(&format!("; only {} of {asked} bytes can be read there\n\n", bytes.len()));
+    }
+    out.write(&text)
+}
+
+/// So many bytes, and the rest of the instruction that they end in.
+fn whole<'a>(tools: &mut Tools, bytes: &'a [u8], address: u64, asked: u64) -> &'a [u8] {
+    let mut lines = tools.disassembler.decode(bytes, address, &NoSymbols);
+    let mut end = bytes.len();
+    while let Some(line) = lines.next_line() {
+        if let Line::Instruction(instruction) = line
+            && instruction.address.wrapping_sub(address) >= asked
+        {
+            end = instruction.address.wrapping_sub(address) as usize;
+            break;
+        }
+    }
+    bytes.get(..end).unwrap_or(bytes)
+}
+
+/// The same code, beginning with the instruction that covers its first byte: decoded from amid one, the next would be wrong
+/// too.
+fn at_an_instruction(live: &Live, tools: &mut Tools, one: &Code) -> anyhow::Result<Code> {
+    let mut one = one.clone();
+    let into = usize::try_from(one.from - one.symbol)?;
+    if into == 0 {
+        return Ok(one);
+    }
+    let bytes = live.read(one.symbol, into + LONGEST as usize)?;
+    let mut lines = tools.disassembler.decode(&bytes, one.symbol, &NoSymbols);
+    let mut start = one.from;
+    while let Some(line) = lines.next_line() {
+        if let Line::Instruction(instruction) = line {
+            if instruction.address > one.from {
+                break;
+            }
+            start = instruction.address;
+        }
+    }
+    if start != one.from {
+        say(format_args!(
+            "btrace: {}+{into:#x} lies in an instruction that begins {} bytes before",
+            one.name,
+            one.from - start
+        ));
+    }
+    one.from = start;
+    Ok(one)
+}
+
+/// The bytes before a long run of filler: BPF programs and trampolines share pages that are filled with it, and kallsyms
+/// does not tell how far each of them reaches.
+fn before_filler(bytes: &[u8]) -> &[u8] {
+    let filler = |window: &[u8]| window.iter().all(|b| *b == 0xcc) || window.iter().all(|b| *b == 0);
+    let end = bytes.windows(FILLER).position(filler).unwrap_or(bytes.len());
+    bytes.get(..end.max(1)).unwrap_or(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn filler_ends_what_nothing_else_ends() {
+        let mut code = vec![0x90; 40];
+        code.extend([0xcc; 15]);
+        assert_eq!(before_filler(&code).len(), 55, "too little of it to be sure");
+        code.extend([0xcc; 40]);
+        code.extend([0x55; 8]);
+        assert_eq!(before_filler(&code).len(), 40);
+        assert_eq!(before_filler(&[0; 64]).len(), 1, "never nothing");
+        assert_eq!(before_filler(&[0x55, 0xc3]), [0x55, 0xc3]);
+    }
+}

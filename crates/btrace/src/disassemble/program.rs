@@ -1,0 +1,150 @@
+//! BPF programs: machine code with the program's own names, its maps among them.
+
+use super::Tools;
+use super::listing::Listing;
+use super::names::{Names, Own};
+use super::show::{Before, Head};
+use btf::Kind;
+use disasm::{Disassembler, Line, NoSymbols};
+use std::collections::BTreeSet;
+use symbols::Live;
+use trace::{FunctionCode, Kernel, ProgramCode};
+
+/// `BPF_PSEUDO_MAP_FD` and `BPF_PSEUDO_MAP_VALUE` (include/uapi/linux/bpf.h): what a 64-bit load loads.
+const MAP: u8 = 1;
+const MAP_VALUE: u8 = 2;
+
+/// `BPF_LD | BPF_IMM | BPF_DW`.
+const LOAD_64: u8 = 0x18;
+
+/// Shows every function of a program.
+pub fn show(
+    kernel: &Kernel,
+    tools: &mut Tools,
+    live: Option<&Live>,
+    program: &ProgramCode,
+    out: &mut Listing,
+) -> anyhow::Result<()> {
+    let mut own: Vec<Own> = Vec::new();
+    for function in &program.functions {
+        own.push(Own {
+            address: function.address,
+            size: function.code.len() as u64,
+            name: function.name.clone().unwrap_or_else(|| program.name.clone()),
+            kind: "bpf".into(),
+        });
+    }
+    if let Some(live) = live {
+        own.extend(maps(kernel, &mut tools.disassembler, live, program));
+    }
+    own.sort_by_key(|own| own.address);
+    let patched: Vec<Vec<u8>> = program.functions.iter().map(|f| now(live, f)).collect();
+    let names = Names { code: &tools.code, data: &tools.data, own: &own };
+    let mut text = String::new();
+    for (function, code) in program.functions.iter().zip(&patched) {
+        let before: Vec<Before> = Vec::new();
+        let head = Head {
+            name: function.name.as_deref().unwrap_or(&program.name),
+            module: Some("bpf"),
+            prototype: function.prototype.as_deref(),
+            program: Some(program.id),
+            address: function.address,
+            bytes: code,
+        };
+        tools.show.function(&mut tools.disassembler, &names, &head, &before, &mut text);
+    }
+    out.write(&text)
+}
+
+/// A function's code as it is now: with the call to a trampoline, if one is attached.
+fn now(live: Option<&Live>, function: &FunctionCode) -> Vec<u8> {
+    let read = live.and_then(|live| live.read(function.address, function.code.len()).ok());
+    read.filter(|bytes| bytes.len() == function.code.len()).unwrap_or_else(|| function.code.clone())
+}
+
+/// Where the program's maps, and what it uses of their values, lie: the kernel tells no addresses of maps, but the program's
+/// code has them, and a map tells its id.
+fn maps(kernel: &Kernel, disassembler: &mut Disassembler, live: &Live, program: &ProgramCode) -> Vec<Own> {
+    let offset = |strukt: &str, member: &str| {
+        let id = kernel.btf.find(Kind::Struct, strukt)?;
+        Some(u64::from(kernel.btf.member(id, member).ok()?.bit_offset / 8))
+    };
+    let (Some(id_at), Some(value_at)) = (offset("bpf_map", "id"), offset("bpf_array", "value")) else {
+        return Vec::new();
+    };
+    let id_of = |address: u64| -> Option<u32> {
+        let bytes = live.read(address.checked_add(id_at)?, 4).ok()?;
+        Some(u32::from_ne_bytes(bytes.try_into().ok()?))
+    };
+    let mut found = Vec::new();
+    let loads = map_loads(&program.xlated);
+    for address in constants(disassembler, program) {
+        for (what, map, off) in &loads {
+            let Some(info) = program.maps.iter().find(|m| m.id == *map) else { continue };
+            let (start, size) = match *what {
+                MAP => (Some(address), 1),
+                _ => (
+                    address.checked_sub(value_at + u64::from(*off)),
+                    u64::from(info.value_size) * u64::from(info.max_entries),
+                ),
+            };
+            if start.and_then(id_of) == Some(*map) {
+                let own = Own {
+                    address: if *what == MAP { address } else { address - u64::from(*off) },
+                    size,
+                    name: info.name.clone(),
+                    kind: if *what == MAP { format!("map {map}") } else { format!("value of map {map}") },
+                };
+                if !found.contains(&own) {
+                    found.push(own);
+                }
+            }
+        }
+    }
+    found
+}
+
+/// The 64-bit loads of maps: of what, which map by id, and how far into its value.
+fn map_loads(xlated: &[u64]) -> BTreeSet<(u8, u32, u32)> {
+    let mut loads = BTreeSet::new();
+    for pair in xlated.windows(2) {
+        let [first, second] = pair else { continue };
+        let source = (first >> 12) as u8 & 0xf;
+        if *first as u8 == LOAD_64 && matches!(source, MAP | MAP_VALUE) {
+            let off = if source == MAP { 0 } else { (second >> 32) as u32 };
+            loads.insert((source, (first >> 32) as u32, off));
+        }
+    }
+    loads
+}
+
+/// The 64-bit constants in a program's machine code (x86: `movabs`).
+fn constants(disassembler: &mut Disassembler, program: &ProgramCode) -> BTreeSet<u64> {
+    let mut found = BTreeSet::new();
+    for function in &program.functions {
+        let mut lines = disassembler.decode(&function.code, function.address, &NoSymbols);
+        while let Some(line) = lines.next_line() {
+            if let Line::Instruction(instruction) = line
+                && let [0x48 | 0x49, 0xb8..=0xbf, constant @ ..] = instruction.bytes
+                && let Ok(constant) = <[u8; 8]>::try_from(constant)
+            {
+                found.insert(u64::from_le_bytes(constant));
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loads_of_maps_are_found_among_others() {
+        // r1 = map 7; r2 = value of map 9 at 16; r3 = 5 (64 bits); r0 = 0
+        let xlated = [0x7_0000_1118, 0, 0x9_0000_2218, 0x10_0000_0000, 0x5_0000_0318, 0, 0xb7];
+        let loads: Vec<_> = map_loads(&xlated).into_iter().collect();
+        assert_eq!(loads, [(MAP, 7, 0), (MAP_VALUE, 9, 16)]);
+        assert!(map_loads(&[]).is_empty() && map_loads(&[0x7_0000_1118]).is_empty());
+    }
+}
