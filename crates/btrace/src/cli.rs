@@ -190,6 +190,9 @@ pub enum Subcommand {
 /// `btrace selftest`.
 #[derive(Debug, clap::Subcommand)]
 pub enum Selftest {
+    /// Disassemble every symbol of code in /proc/kallsyms; fail on bytes that cannot be decoded
+    DisasmAll,
+
     /// Show the verifier a program for every traceable function, all arguments decoded; attach none
     LoadAll {
         /// Only every Nth function

@@ -11,6 +11,7 @@ const NAMED: usize = 50;
 /// Runs one; an error when something failed that should not have.
 pub fn run(what: &Selftest) -> anyhow::Result<()> {
     match what {
+        Selftest::DisasmAll => crate::disassemble::all(),
         Selftest::LoadAll { every, skip, mode } => load_all(*skip as usize, *every as usize, *mode),
     }
 }

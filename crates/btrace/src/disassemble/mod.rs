@@ -1,10 +1,13 @@
 //! `btrace -d`: live machine code of the kernel and of BPF programs.
 
+mod all;
 mod listing;
 mod names;
 mod place;
 mod program;
 mod show;
+
+pub use all::all;
 
 use anyhow::{Context, bail};
 use btrace::cli::Args;
@@ -15,6 +18,7 @@ use names::Names;
 use place::{Code, Place};
 use show::{Head, Show};
 use symbols::{Live, Table};
+
 use trace::{Kernel, split_list};
 
 /// Most bytes that are looked at where nothing tells where a symbol ends.

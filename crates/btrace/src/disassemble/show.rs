@@ -6,6 +6,7 @@ use disasm::{Disassembler, Flow, Frame, Instruction, Line, Symbol, Symbols, Targ
 use serde_json::{Map, Value, json};
 
 /// What a function is headed by.
+#[derive(Clone, Copy)]
 pub struct Head<'a> {
     /// Its name.
     pub name: &'a str,
@@ -45,6 +46,11 @@ impl Show {
             colour: btrace::render::colour_wanted(args.color, is_terminal),
             options: Options { bytes: !args.disasm_no_bytes, ..Options::default() },
         }
+    }
+
+    /// Text without colour, for measurements.
+    pub fn plain() -> Show {
+        Show { json: false, colour: false, options: Options::default() }
     }
 
     /// Appends a function's listing.
