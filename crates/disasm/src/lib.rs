@@ -41,11 +41,11 @@
 //! let mut disassembler = Disassembler::new(Arch::X86_64, Syntax::Att);
 //! let mut lines = disassembler.decode(bytes, 0xffffffff81000000, &Names);
 //! let text = render::Text::<render::Plain>::new(render::Options { bytes: false, ..Default::default() });
-//! let mut out = String::new();
+//! let mut out = Vec::new();
 //! while let Some(line) = lines.next_line() {
 //!     text.write(&line, &mut out);
 //! }
-//! assert_eq!(out, "\
+//! assert_eq!(std::str::from_utf8(&out), Ok("\
 //! ; copy+0x0
 //! 0xffffffff81000000: endbr64
 //! 0xffffffff81000004: nopl   0x0(%rax,%rax,1)  ; fentry
@@ -53,7 +53,7 @@
 //! 0xffffffff81000009: dec    %rsi
 //! 0xffffffff8100000c: jne    0xffffffff81000009  ; L1 copy+0x9
 //! 0xffffffff8100000e: jmp    0xffffffff81000100  ; __x86_return_thunk+0x0 (return thunk)
-//! ");
+//! "));
 //! ```
 #![forbid(unsafe_code)]
 

@@ -10,7 +10,7 @@ use crate::{Arch, Flow, Frame, Symbols, Syntax, x86};
 pub struct Disassembler {
     machine: Machine,
     labels: Labels,
-    text: String,
+    text: Vec<u8>,
 }
 
 enum Machine {
@@ -28,7 +28,7 @@ impl Disassembler {
         let machine = match arch {
             Arch::X86_64 | Arch::Arm64 => Machine::X86(x86::Writer::new(syntax)),
         };
-        Disassembler { machine, labels: Labels::default(), text: String::new() }
+        Disassembler { machine, labels: Labels::default(), text: Vec::new() }
     }
 
     /// The lines of `bytes`, which are at `address`: best one function, from its beginning.
@@ -164,7 +164,7 @@ impl<S: Symbols + ?Sized> Lines<'_, S> {
         Some(Instruction {
             address,
             bytes,
-            text,
+            text: std::str::from_utf8(text).unwrap_or(Flow::INVALID),
             operands_at: decoded.operands_at,
             flow: decoded.flow,
             targets,

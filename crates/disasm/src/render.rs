@@ -82,91 +82,93 @@ impl<P: Paint> Text<P> {
     }
 
     /// Appends a line, its end included.
-    pub fn write(&self, line: &Line<'_>, out: &mut String) {
+    pub fn write(&self, line: &Line<'_>, out: &mut Vec<u8>) {
         match line {
             Line::Source(source) => self.source(source, out),
             Line::Label { number, .. } => {
                 self.label(*number, out);
-                out.push(':');
+                out.push(b':');
             }
             Line::Instruction(instruction) => self.instruction(instruction, out),
         }
-        out.push('\n');
+        out.push(b'\n');
     }
 
-    fn source(&self, source: &Source<'_>, out: &mut String) {
-        out.push_str(P::SOURCE.0);
-        out.push_str("; ");
+    fn source(&self, source: &Source<'_>, out: &mut Vec<u8>) {
+        text::push(out, P::SOURCE.0);
+        text::push(out, "; ");
         match &source.symbol {
             Some(symbol) => write_symbol(symbol, out),
             None => text::hex(out, source.address),
         }
         let mut outer = source.chain.iter();
         if let Some(frame) = outer.next() {
-            out.push(' ');
+            out.push(b' ');
             write_frame(frame, out);
             // An inlined function's name is not the symbol's.
             let inlined = source.chain.len() > 1 && !frame.function.is_empty();
             if inlined {
-                out.push_str(" (");
-                out.push_str(frame.function);
+                text::push(out, " (");
+                text::push(out, frame.function);
             }
             for frame in outer {
-                out.push_str(if inlined { " in " } else { " < " });
+                text::push(out, if inlined { " in " } else { " < " });
                 if !frame.function.is_empty() {
-                    out.push_str(frame.function);
-                    out.push(' ');
+                    text::push(out, frame.function);
+                    out.push(b' ');
                 }
                 write_frame(frame, out);
             }
             if inlined {
-                out.push(')');
+                out.push(b')');
             }
         }
-        out.push_str(P::SOURCE.1);
+        text::push(out, P::SOURCE.1);
     }
 
-    fn label(&self, number: u32, out: &mut String) {
-        out.push_str(P::LABEL.0);
-        out.push('L');
+    fn label(&self, number: u32, out: &mut Vec<u8>) {
+        text::push(out, P::LABEL.0);
+        out.push(b'L');
         text::decimal(out, number.into());
-        out.push_str(P::LABEL.1);
+        text::push(out, P::LABEL.1);
     }
 
-    fn instruction(&self, instruction: &Instruction<'_>, out: &mut String) {
+    fn instruction(&self, instruction: &Instruction<'_>, out: &mut Vec<u8>) {
         /// As wide as objdump makes it.
         const MNEMONIC: usize = 6;
-        out.push_str(P::ADDRESS.0);
+        text::push(out, P::ADDRESS.0);
         text::hex(out, instruction.address);
-        out.push(':');
-        out.push_str(P::ADDRESS.1);
-        out.push(' ');
+        out.push(b':');
+        text::push(out, P::ADDRESS.1);
+        out.push(b' ');
         if self.options.bytes {
-            out.push_str(P::BYTES.0);
-            text::bytes(out, instruction.bytes);
-            out.push_str(P::BYTES.1);
-            let missing = self.options.width.saturating_sub(instruction.bytes.len());
-            text::blanks(out, missing * 3 + 2);
+            text::push(out, P::BYTES.0);
+            // Two blanks more than the column.
+            text::bytes(out, instruction.bytes, self.options.width * 3 + 1);
+            text::push(out, P::BYTES.1);
+            if instruction.bytes.len() > self.options.width {
+                text::blanks(out, 2);
+            }
         }
         let (mnemonic, operands) = (instruction.mnemonic(), instruction.operands());
-        out.push_str(P::MNEMONIC.0);
-        out.push_str(mnemonic);
-        out.push_str(P::MNEMONIC.1);
+        text::push(out, P::MNEMONIC.0);
+        text::push(out, mnemonic);
+        text::push(out, P::MNEMONIC.1);
         if !operands.is_empty() {
             text::blanks(out, MNEMONIC.saturating_sub(mnemonic.len()) + 1);
-            out.push_str(operands);
+            text::push(out, operands);
         }
         self.comment(instruction, out);
     }
 
-    fn comment(&self, instruction: &Instruction<'_>, out: &mut String) {
+    fn comment(&self, instruction: &Instruction<'_>, out: &mut Vec<u8>) {
         let mut begun = false;
         for target in instruction.targets.iter() {
             if target.symbol.is_some() || target.label.is_some() || target.location.is_some() {
-                out.push_str(if begun { ", " } else { "  " });
+                text::push(out, if begun { ", " } else { "  " });
                 if !begun {
-                    out.push_str(P::COMMENT.0);
-                    out.push_str("; ");
+                    text::push(out, P::COMMENT.0);
+                    text::push(out, "; ");
                 }
                 begun = true;
                 self.target(target, out);
@@ -174,68 +176,68 @@ impl<P: Paint> Text<P> {
         }
         if let Some(site) = instruction.site {
             if !begun {
-                out.push_str("  ");
-                out.push_str(P::COMMENT.0);
-                out.push_str("; ");
-                out.push_str(site.describe());
+                text::push(out, "  ");
+                text::push(out, P::COMMENT.0);
+                text::push(out, "; ");
+                text::push(out, site.describe());
             } else {
-                out.push_str(" (");
-                out.push_str(site.describe());
-                out.push(')');
+                text::push(out, " (");
+                text::push(out, site.describe());
+                out.push(b')');
             }
             begun = true;
         }
         if begun {
-            out.push_str(P::COMMENT.1);
+            text::push(out, P::COMMENT.1);
         }
     }
 
-    fn target(&self, target: &Target<'_>, out: &mut String) {
+    fn target(&self, target: &Target<'_>, out: &mut Vec<u8>) {
         let mut blank = false;
         if let Some(number) = target.label {
             if !P::LABEL.0.is_empty() {
-                out.push_str(P::COMMENT.1);
+                text::push(out, P::COMMENT.1);
             }
             self.label(number, out);
-            out.push_str(P::COMMENT.0);
+            text::push(out, P::COMMENT.0);
             blank = true;
         }
         if let Some(symbol) = &target.symbol {
             if blank {
-                out.push(' ');
+                out.push(b' ');
             }
             blank = true;
-            out.push_str(symbol.name);
-            out.push('+');
+            text::push(out, symbol.name);
+            out.push(b'+');
             text::hex(out, symbol.offset);
         }
         if let Some(frame) = &target.location {
             if blank {
-                out.push(' ');
+                out.push(b' ');
             }
             write_frame(frame, out);
         }
         if let Some(module) = target.symbol.and_then(|symbol| symbol.module) {
-            out.push_str(" [");
-            out.push_str(module);
-            out.push(']');
+            text::push(out, " [");
+            text::push(out, module);
+            out.push(b']');
         }
     }
 }
 
-fn write_symbol(symbol: &Symbol<'_>, out: &mut String) {
-    out.push_str(symbol.name);
-    out.push('+');
+fn write_symbol(symbol: &Symbol<'_>, out: &mut Vec<u8>) {
+    text::push(out, symbol.name);
+    out.push(b'+');
     text::hex(out, symbol.offset);
     if let Some(module) = symbol.module {
-        out.push_str(" [");
-        out.push_str(module);
-        out.push(']');
+        text::push(out, " [");
+        text::push(out, module);
+        out.push(b']');
     }
 }
 
-fn write_frame(frame: &Frame<'_>, out: &mut String) {
-    out.push_str(frame.file);
-    out.push(':');
+fn write_frame(frame: &Frame<'_>, out: &mut Vec<u8>) {
+    text::push(out, frame.file);
+    out.push(b':');
     text::decimal(out, frame.line.into());
 }

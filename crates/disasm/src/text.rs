@@ -2,64 +2,76 @@
 
 const DIGITS: &[u8; 16] = b"0123456789abcdef";
 
-/// Appends `0x` and the number in lower-case hexadecimal.
-pub(crate) fn hex(out: &mut String, value: u64) {
-    let mut room = [0u8; 18];
-    let mut at = room.len();
+/// Writes `0x` and the number in lower-case hexadecimal at the end of a room; gives back where it begins.
+fn put_hex(room: &mut [u8; 18], value: u64) -> usize {
+    let digits = (16 - value.leading_zeros() as usize / 4).max(1);
+    let begin = 16 - digits;
     let mut rest = value;
-    loop {
-        at -= 1;
-        room[at] = DIGITS[(rest & 15) as usize];
+    for place in room.iter_mut().rev().take(digits) {
+        *place = DIGITS[(rest & 15) as usize];
         rest >>= 4;
-        if rest == 0 {
-            break;
-        }
     }
-    room[at - 1] = b'x';
-    room[at - 2] = b'0';
-    push(out, room.get(at - 2..).unwrap_or_default());
+    for (place, byte) in room.iter_mut().skip(begin).zip(*b"0x") {
+        *place = byte;
+    }
+    begin
+}
+
+/// Appends `0x` and the number in lower-case hexadecimal.
+pub(crate) fn hex(out: &mut Vec<u8>, value: u64) {
+    let mut room = [0u8; 18];
+    let begin = put_hex(&mut room, value);
+    out.extend_from_slice(room.get(begin..).unwrap_or_default());
 }
 
 /// The same with a sign.
-pub(crate) fn signed_hex(out: &mut String, value: i64) {
+pub(crate) fn signed_hex(out: &mut Vec<u8>, value: i64) {
     if value < 0 {
-        out.push('-');
+        out.push(b'-');
     }
     hex(out, value.unsigned_abs());
 }
 
-/// Appends `bytes` as `0f 1f`, a blank between each two.
-pub(crate) fn bytes(out: &mut String, bytes: &[u8]) {
-    for some in bytes.chunks(16) {
-        let mut room = [b' '; 48];
+/// Appends `bytes` as `0f 1f`, a blank between each two, and blanks to make it at least `width` characters.
+pub(crate) fn bytes(out: &mut Vec<u8>, bytes: &[u8], width: usize) {
+    const AT_ONCE: usize = 16;
+    let begin = out.len();
+    for (n, some) in bytes.chunks(AT_ONCE).enumerate() {
+        let mut room = [b' '; 3 * AT_ONCE];
         for (at, byte) in room.chunks_exact_mut(3).zip(some) {
-            at[0] = DIGITS[(byte >> 4) as usize];
-            at[1] = DIGITS[(byte & 15) as usize];
+            if let [high, low, _] = at {
+                *high = DIGITS[usize::from(byte >> 4)];
+                *low = DIGITS[usize::from(byte & 15)];
+            }
         }
-        if !std::ptr::eq(some.as_ptr(), bytes.as_ptr()) {
-            out.push(' ');
+        if n != 0 {
+            out.push(b' ');
         }
-        push(out, room.get(..(some.len() * 3).saturating_sub(1)).unwrap_or_default());
+        let used = some.len() * 3 - 1;
+        let whole = if bytes.len() <= AT_ONCE { used.max(width.min(room.len())) } else { used };
+        out.extend_from_slice(room.get(..whole).unwrap_or(&room));
     }
+    blanks(out, (begin + width).saturating_sub(out.len()));
 }
 
 /// Appends blanks.
-pub(crate) fn blanks(out: &mut String, mut count: usize) {
-    const BLANKS: &str = "                                                                ";
+pub(crate) fn blanks(out: &mut Vec<u8>, mut count: usize) {
+    const BLANKS: [u8; 64] = [b' '; 64];
     while count > 0 {
         let some = count.min(BLANKS.len());
-        out.push_str(&BLANKS[..some]);
+        out.extend_from_slice(BLANKS.get(..some).unwrap_or(&BLANKS));
         count -= some;
     }
 }
 
 /// Appends a decimal number.
-pub(crate) fn decimal(out: &mut String, value: u64) {
-    out.push_str(itoa::Buffer::new().format(value));
+pub(crate) fn decimal(out: &mut Vec<u8>, value: u64) {
+    out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
 }
 
-fn push(out: &mut String, ascii: &[u8]) {
-    out.push_str(std::str::from_utf8(ascii).unwrap_or_default());
+/// Appends a text.
+pub(crate) fn push(out: &mut Vec<u8>, text: &str) {
+    out.extend_from_slice(text.as_bytes());
 }
 
 #[cfg(test)]
@@ -68,21 +80,25 @@ mod tests {
 
     #[test]
     fn numbers() {
-        let mut out = String::new();
-        hex(&mut out, 0);
-        out.push(' ');
-        hex(&mut out, u64::MAX);
-        out.push(' ');
-        signed_hex(&mut out, i64::MIN);
-        out.push(' ');
-        signed_hex(&mut out, 31);
-        assert_eq!(out, "0x0 0xffffffffffffffff -0x8000000000000000 0x1f");
-        for length in 0..40usize {
+        let mut out = Vec::new();
+        for value in [0, 9, 0x10, 0xfff, u64::MAX, 1 << 63, 0xffff_ffff_8100_0000] {
             out.clear();
-            let some: Vec<u8> = (0..length as u8).collect();
-            bytes(&mut out, &some);
-            let plain: Vec<String> = some.iter().map(|byte| format!("{byte:02x}")).collect();
-            assert_eq!(out, plain.join(" "));
+            hex(&mut out, value);
+            assert_eq!(String::from_utf8_lossy(&out), format!("{value:#x}"));
+        }
+        out.clear();
+        signed_hex(&mut out, i64::MIN);
+        signed_hex(&mut out, 31);
+        signed_hex(&mut out, -1);
+        assert_eq!(out, b"-0x80000000000000000x1f-0x1");
+        for length in 0..40usize {
+            for width in [0, 1, 29, 47, 60, 200] {
+                out.clear();
+                let some: Vec<u8> = (0..length as u8).collect();
+                bytes(&mut out, &some, width);
+                let plain: Vec<String> = some.iter().map(|byte| format!("{byte:02x}")).collect();
+                assert_eq!(String::from_utf8_lossy(&out), format!("{:width$}", plain.join(" ")));
+            }
         }
         out.clear();
         blanks(&mut out, 70);

@@ -30,7 +30,7 @@ impl Att {
     }
 
     /// Appends the instruction; gives back where its operands begin in `out` (its end when there are none).
-    pub fn write(&mut self, instruction: &Instruction, bytes: &[u8], out: &mut String) -> usize {
+    pub fn write(&mut self, instruction: &Instruction, bytes: &[u8], out: &mut Vec<u8>) -> usize {
         let shape = Shape::of(bytes);
         let has_memory = (0..instruction.op_count()).any(|n| instruction.op_kind(n) == OpKind::Memory);
         let facts = self.facts.of(&mut self.gas, instruction, shape.opcode(bytes), has_memory);
@@ -38,33 +38,33 @@ impl Att {
             let idle = Idle::of(facts, instruction, bytes, &shape, has_memory);
             write_prefixes(instruction, bytes, &shape, idle, has_memory, out);
         }
-        out.push_str(&facts.mnemonic);
+        text::push(out, &facts.mnemonic);
         if instruction.flow_control() == FlowControl::ConditionalBranch {
-            out.push_str(hint(bytes, &shape));
+            text::push(out, hint(bytes, &shape));
         }
         if facts.implied.is_empty() && facts.operands().is_empty() {
             return out.len();
         }
-        out.push(' ');
+        out.push(b' ');
         let operands = out.len();
-        out.push_str(facts.implied);
+        text::push(out, facts.implied);
         for (n, operand) in facts.operands().iter().enumerate() {
             if n != 0 {
-                out.push(',');
+                out.push(b',');
             }
             match operand {
                 Operand::Own(own) => {
                     let own = u32::from(*own);
                     if own == 0 && is_indirect(instruction) {
-                        out.push('*');
+                        out.push(b'*');
                     }
                     if !self.registers.write_operand(instruction, own, bytes, &shape, out) {
                         // Only an operand that iced does not count fails, and it counted this one.
-                        let _ = self.gas.format_operand(instruction, out, n as u32);
+                        let _ = self.gas.format_operand(instruction, &mut super::Output(out), n as u32);
                     }
                 }
                 Operand::Iced => {
-                    let _ = self.gas.format_operand(instruction, out, n as u32);
+                    let _ = self.gas.format_operand(instruction, &mut super::Output(out), n as u32);
                 }
             }
         }
@@ -98,19 +98,19 @@ impl Registers {
         n: u32,
         bytes: &[u8],
         shape: &Shape,
-        out: &mut String,
+        out: &mut Vec<u8>,
     ) -> bool {
-        let immediate = |out: &mut String, value: u64| {
-            out.push('$');
+        let immediate = |out: &mut Vec<u8>, value: u64| {
+            out.push(b'$');
             text::hex(out, value);
         };
         match instruction.op_kind(n) {
             OpKind::Register => {
                 let register = instruction.op_register(n);
                 if register == Register::DX && spelling::is_port(instruction) {
-                    out.push_str("(%dx)");
+                    text::push(out, "(%dx)");
                 } else {
-                    out.push_str(self.name(register));
+                    text::push(out, self.name(register));
                 }
             }
             OpKind::NearBranch64 => text::hex(out, instruction.near_branch64()),
@@ -139,28 +139,28 @@ impl Registers {
         }
         if n == 0 && (instruction.has_op_mask() || instruction.zeroing_masking()) {
             if instruction.has_op_mask() {
-                out.push('{');
-                out.push_str(self.name(instruction.op_mask()));
-                out.push('}');
+                out.push(b'{');
+                text::push(out, self.name(instruction.op_mask()));
+                out.push(b'}');
             }
             if instruction.zeroing_masking() {
-                out.push_str("{z}");
+                text::push(out, "{z}");
             }
         }
         true
     }
 
-    fn write_string(&self, segment: Register, base: &str, out: &mut String) {
-        out.push_str(self.name(segment));
-        out.push(':');
-        out.push_str(base);
+    fn write_string(&self, segment: Register, base: &str, out: &mut Vec<u8>) {
+        text::push(out, self.name(segment));
+        out.push(b':');
+        text::push(out, base);
     }
 
-    fn write_memory(&self, instruction: &Instruction, bytes: &[u8], shape: &Shape, out: &mut String) {
+    fn write_memory(&self, instruction: &Instruction, bytes: &[u8], shape: &Shape, out: &mut Vec<u8>) {
         let segment = instruction.segment_prefix();
         if matches!(segment, Register::FS | Register::GS) && instruction.mnemonic() != Mnemonic::Xlatb {
-            out.push_str(self.name(segment));
-            out.push(':');
+            text::push(out, self.name(segment));
+            out.push(b':');
         }
         let (base, index) = (instruction.memory_base(), instruction.memory_index());
         let displacement = instruction.memory_displacement64();
@@ -169,15 +169,15 @@ impl Registers {
             let next = if base == Register::RIP { next } else { next & 0xffff_ffff };
             let relative = displacement.wrapping_sub(next) as i64;
             text::signed_hex(out, if base == Register::RIP { relative } else { (relative as i32).into() });
-            out.push('(');
-            out.push_str(self.name(base));
-            out.push(')');
+            out.push(b'(');
+            text::push(out, self.name(base));
+            out.push(b')');
             return;
         }
         if instruction.mnemonic() == Mnemonic::Xlatb {
             self.write_string(data_segment(instruction), "(", out);
-            out.push_str(self.name(base));
-            out.push(')');
+            text::push(out, self.name(base));
+            out.push(b')');
             return;
         }
         if spelling::is_offset(instruction.code()) {
@@ -195,21 +195,21 @@ impl Registers {
                 if is_32(base, index) { i64::from(displacement as i32) } else { displacement as i64 };
             text::signed_hex(out, signed);
         }
-        out.push('(');
-        out.push_str(if base == Register::None { "" } else { self.name(base) });
+        out.push(b'(');
+        text::push(out, if base == Register::None { "" } else { self.name(base) });
         let stack_base = sib.is_some_and(|sib| sib & 7 == 4)
             && matches!(base, Register::RSP | Register::ESP | Register::R12 | Register::R12D);
         if index != Register::None {
-            out.push(',');
-            out.push_str(self.name(index));
+            out.push(b',');
+            text::push(out, self.name(index));
         } else if scale != 0 || (sib.is_some() && !stack_base) {
-            out.push_str(if is_32(base, index) { ",%eiz" } else { ",%riz" });
+            text::push(out, if is_32(base, index) { ",%eiz" } else { ",%riz" });
         }
         if index != Register::None || scale != 0 || (sib.is_some() && !stack_base) {
-            out.push(',');
-            out.push(char::from(b'0' + (1 << scale)));
+            out.push(b',');
+            out.push(b'0' + (1 << scale));
         }
-        out.push(')');
+        out.push(b')');
     }
 }
 
@@ -232,7 +232,7 @@ fn write_prefixes(
     shape: &Shape,
     idle: Idle,
     has_memory: bool,
-    out: &mut String,
+    out: &mut Vec<u8>,
 ) {
     let prefixes = bytes.get(..shape.prefixes).unwrap_or_default();
     let last = |wanted: &[u8]| prefixes.iter().rposition(|byte| wanted.contains(byte));
@@ -277,25 +277,25 @@ fn write_prefixes(
                 continue;
             }
         };
-        out.push_str(name);
-        out.push(' ');
+        text::push(out, name);
+        out.push(b' ');
     }
     if idle.rex {
         write_rex(shape.rex, out);
     }
 }
 
-fn write_rex(rex: u8, out: &mut String) {
-    out.push_str("rex");
+fn write_rex(rex: u8, out: &mut Vec<u8>) {
+    text::push(out, "rex");
     if rex & 15 != 0 {
-        out.push('.');
+        out.push(b'.');
     }
-    for (bit, letter) in [(8, 'W'), (4, 'R'), (2, 'X'), (1, 'B')] {
+    for (bit, letter) in [(8, b'W'), (4, b'R'), (2, b'X'), (1, b'B')] {
         if rex & bit != 0 {
             out.push(letter);
         }
     }
-    out.push(' ');
+    out.push(b' ');
 }
 
 /// A branch's hint, said by a segment prefix.

@@ -23,14 +23,18 @@ impl Intel {
     }
 
     /// Appends the instruction; gives back where its operands begin in `out` (its end when there are none).
-    pub fn write(&mut self, instruction: &Instruction, out: &mut String) -> usize {
-        self.formatter.format_mnemonic_options(instruction, out, FormatMnemonicOptions::NONE);
+    pub fn write(&mut self, instruction: &Instruction, out: &mut Vec<u8>) -> usize {
+        self.formatter.format_mnemonic_options(
+            instruction,
+            &mut super::Output(out),
+            FormatMnemonicOptions::NONE,
+        );
         if self.formatter.operand_count(instruction) == 0 {
             return out.len();
         }
-        out.push(' ');
+        out.push(b' ');
         let operands_at = out.len();
-        self.formatter.format_all_operands(instruction, out);
+        self.formatter.format_all_operands(instruction, &mut super::Output(out));
         operands_at
     }
 }

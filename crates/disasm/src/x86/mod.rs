@@ -9,7 +9,10 @@ mod spelling;
 use crate::decoded::{Class, Decoded};
 use crate::labels::Labels;
 use crate::{Flow, Syntax, TargetKind};
-use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
+use iced_x86::{
+    Code, Decoder, DecoderOptions, FlowControl, FormatterOutput, FormatterTextKind, Instruction, Mnemonic,
+    OpKind, Register,
+};
 
 /// Writes instructions in one of the syntaxes.
 pub(crate) enum Writer {
@@ -29,6 +32,15 @@ impl Writer {
 /// As objdump decodes: MPX's instructions, though no newer CPU has them.
 const OPTIONS: u32 = DecoderOptions::MPX;
 
+/// What iced writes, into bytes.
+struct Output<'a>(&'a mut Vec<u8>);
+
+impl FormatterOutput for Output<'_> {
+    fn write(&mut self, text: &str, _: FormatterTextKind) {
+        self.0.extend_from_slice(text.as_bytes());
+    }
+}
+
 /// Where in some bytes decoding is.
 pub(crate) struct Cursor<'a> {
     decoder: Decoder<'a>,
@@ -41,12 +53,12 @@ impl<'a> Cursor<'a> {
     }
 
     /// The instruction at the beginning of `rest`, which is where the cursor is; its text is appended.
-    pub fn next(&mut self, writer: &mut Writer, rest: &[u8], text: &mut String) -> Decoded {
+    pub fn next(&mut self, writer: &mut Writer, rest: &[u8], text: &mut Vec<u8>) -> Decoded {
         let instruction = &mut self.instruction;
         step(&mut self.decoder, instruction);
         let bytes = rest.get(..instruction.len()).unwrap_or_default();
         if instruction.is_invalid() || bytes.is_empty() {
-            text.push_str(Flow::INVALID);
+            text.extend_from_slice(Flow::INVALID.as_bytes());
             let all_zero = rest.first() == Some(&0);
             return Decoded {
                 length: 1,
