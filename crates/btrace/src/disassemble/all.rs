@@ -59,7 +59,7 @@ pub fn all() -> anyhow::Result<()> {
     }
     let names = Names { code: &code, data: &data, own: &[] };
     let show = Show::plain();
-    let (mut text, mut written) = (String::new(), 0);
+    let (mut text, mut written) = (Vec::new(), 0);
     let before = cpu_ns()?;
     for Function { head, code } in &functions {
         text.clear();

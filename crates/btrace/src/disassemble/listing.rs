@@ -36,11 +36,11 @@ impl Listing {
     ///
     /// # Errors
     /// It could not be written, for another reason than that nobody reads on.
-    pub fn write(&mut self, part: &str) -> anyhow::Result<()> {
+    pub fn write(&mut self, part: &[u8]) -> anyhow::Result<()> {
         if self.is_closed {
             return Ok(());
         }
-        match self.to.write_all(part.as_bytes()).and_then(|()| self.to.flush()) {
+        match self.to.write_all(part).and_then(|()| self.to.flush()) {
             Err(e) if e.kind() == ErrorKind::BrokenPipe => {
                 self.is_closed = true;
                 Ok(())

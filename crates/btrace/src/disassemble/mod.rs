@@ -154,7 +154,7 @@ fn kernel_code(
         asked => whole(tools, &bytes, one.from, asked),
     };
     let names = Names { code: &tools.code, data: &tools.data, own: &[] };
-    let mut text = String::new();
+    let mut text = Vec::new();
     let name = if one.from == one.symbol {
         one.name.clone()
     } else {
@@ -170,7 +170,9 @@ fn kernel_code(
     };
     tools.show.function(&mut tools.disassembler, &names, &head, &[], &mut text);
     if asked > bytes.len() as u64 {
-        text.push_str(&format!("; only {} of {asked} bytes can be read there\n\n", bytes.len()));
+        text.extend_from_slice(
+            format!("; only {} of {asked} bytes can be read there\n\n", bytes.len()).as_bytes(),
+        );
     }
     out.write(&text)
 }

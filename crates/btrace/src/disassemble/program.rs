@@ -40,7 +40,7 @@ pub fn show(
     own.sort_by_key(|own| own.address);
     let patched: Vec<Vec<u8>> = program.functions.iter().map(|f| now(live, f)).collect();
     let names = Names { code: &tools.code, data: &tools.data, own: &own };
-    let mut text = String::new();
+    let mut text = Vec::new();
     for (function, code) in program.functions.iter().zip(&patched) {
         let before: Vec<Before> = Vec::new();
         let head = Head {

@@ -60,7 +60,7 @@ impl Show {
         symbols: &S,
         head: &Head<'_>,
         before: &[Before],
-        out: &mut String,
+        out: &mut Vec<u8>,
     ) {
         if self.json {
             return object(disassembler, symbols, head, before, out);
@@ -71,20 +71,22 @@ impl Show {
         } else {
             text(&Text::<Plain>::new(self.options), disassembler, symbols, head, before, out);
         }
-        out.push('\n');
+        out.push(b'\n');
     }
 }
 
-fn heading(head: &Head<'_>, out: &mut String) {
+fn heading(head: &Head<'_>, out: &mut Vec<u8>) {
     if let Some(prototype) = head.prototype {
-        out.push_str(&format!("; {prototype}\n"));
+        out.extend_from_slice(format!("; {prototype}\n").as_bytes());
     }
     let module = match (head.module, head.program) {
         (_, Some(id)) => format!(" [bpf:{id}]"),
         (Some(module), None) => format!(" [{module}]"),
         (None, None) => String::new(),
     };
-    out.push_str(&format!("; {}{module} at {:#x} ({} bytes)\n", head.name, head.address, head.bytes.len()));
+    out.extend_from_slice(
+        format!("; {}{module} at {:#x} ({} bytes)\n", head.name, head.address, head.bytes.len()).as_bytes(),
+    );
 }
 
 fn text<P: disasm::render::Paint, S: Symbols>(
@@ -93,7 +95,7 @@ fn text<P: disasm::render::Paint, S: Symbols>(
     symbols: &S,
     head: &Head<'_>,
     before: &[Before],
-    out: &mut String,
+    out: &mut Vec<u8>,
 ) {
     let mut before = before.iter().peekable();
     let mut lines = disassembler.decode(head.bytes, head.address, symbols);
@@ -104,11 +106,11 @@ fn text<P: disasm::render::Paint, S: Symbols>(
             Line::Instruction(instruction) => instruction.address,
         };
         while let Some(one) = before.next_if(|one| one.address <= here) {
-            out.push_str(P::SOURCE.0);
-            out.push_str("; ");
-            out.push_str(&one.text);
-            out.push_str(P::SOURCE.1);
-            out.push('\n');
+            out.extend_from_slice(P::SOURCE.0.as_bytes());
+            out.extend_from_slice(b"; ");
+            out.extend_from_slice(one.text.as_bytes());
+            out.extend_from_slice(P::SOURCE.1.as_bytes());
+            out.push(b'\n');
         }
         // Without a source position a header says nothing that the heading has not said.
         if !matches!(&line, Line::Source(source) if source.chain.is_empty()) {
@@ -123,7 +125,7 @@ fn object<S: Symbols>(
     symbols: &S,
     head: &Head<'_>,
     before: &[Before],
-    out: &mut String,
+    out: &mut Vec<u8>,
 ) {
     let mut instructions: Vec<Value> = Vec::new();
     let mut before = before.iter().peekable();
@@ -167,8 +169,8 @@ fn object<S: Symbols>(
     object.insert("address".into(), json!(format!("{:#x}", head.address)));
     object.insert("size".into(), json!(head.bytes.len()));
     object.insert("instructions".into(), Value::Array(instructions));
-    out.push_str(&Value::Object(object).to_string());
-    out.push('\n');
+    out.extend_from_slice(Value::Object(object).to_string().as_bytes());
+    out.push(b'\n');
 }
 
 fn of_instruction(instruction: &Instruction<'_>) -> Map<String, Value> {
