@@ -3,7 +3,8 @@
 
 use anyhow::{Context, Result, ensure};
 
-use super::{Check, NO_MODULE_TYPES, json, no_loss, refused, stacks, summary};
+use super::Check;
+use super::judging::{NO_MODULE_TYPES, json, no_loss, refused, stacks, summary};
 use crate::frames::Ran;
 
 pub(super) const CHECKS: &[Check] = &[

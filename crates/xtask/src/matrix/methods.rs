@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
-use super::{Check, NO_MODULE_TYPES, json, refused};
+use super::Check;
+use super::judging::{NO_MODULE_TYPES, json, refused};
 use crate::frames::Ran;
 
 /// `uname -r`, then a command traced in each mode: `== MODE STATUS SUMMARY`, then the events as JSON, through `sed $cut`.
@@ -149,7 +150,7 @@ const RECURSION: Check = Check {
             let ran = Ran { status: 2, stdout: String::new(), stderr: ran.stderr.clone() };
             return refused(&ran, NO_MODULE_TYPES);
         }
-        let (_, lost) = super::summary(ran)?;
+        let (_, lost) = super::judging::summary(ran)?;
         ensure!(ran.status == 0 && lost == 0, "status {}, {lost} lost", ran.status);
         ensure!(!ran.stderr.contains(" not seen"), "{}", ran.stderr);
         let of = |target: &str, exit: bool| -> Vec<&Value> {
@@ -273,7 +274,7 @@ const SUFFIXED: Check = Check {
         s=$?; cut -d ' ' -f 1 /tmp/o | sort | uniq -c; exit $s"#,
     judge: |ran| {
         ensure!(ran.status == 0, "status {}: {}", ran.status, ran.stderr);
-        let (printed, lost) = super::summary(ran)?;
+        let (printed, lost) = super::judging::summary(ran)?;
         let mut lines = ran.stdout.lines();
         let asked: u32 = lines.next().context("how many")?.trim().parse()?;
         let seen: Vec<&str> = lines.filter_map(|l| l.split_ascii_whitespace().nth(1)).collect();
@@ -310,7 +311,7 @@ fn modes(ran: &Ran, wanted: &[&str]) -> Result<((u32, u32), Vec<Mode>)> {
             let (status, summary) = rest.split_once(' ').context("status")?;
             ensure!(status == "0", "{name}: status {status}: {summary}");
             let summary = Ran { status: 0, stdout: String::new(), stderr: summary.to_string() };
-            let (printed, lost) = super::summary(&summary)?;
+            let (printed, lost) = super::judging::summary(&summary)?;
             ensure!(lost == 0, "{name}: {lost} lost");
             let unseen = match summary.stderr.split_once(" not seen") {
                 None => 0,

@@ -1,6 +1,7 @@
 //! BPF programs as targets. What the workload's programs do: crates/workloads/src/programs.rs.
 
-use super::{Check, json, refused, summary};
+use super::Check;
+use super::judging::{json, refused, summary};
 use crate::frames::Ran;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -369,7 +370,7 @@ fn stacks_of_programs(ran: &Ran) -> Result<()> {
     ];
     for (target, caller) in callers {
         for end in ["→", "←"] {
-            let events = super::stacks(ran, &format!("{end} {target}[bpf] "))?;
+            let events = super::judging::stacks(ran, &format!("{end} {target}[bpf] "))?;
             ensure!(events.len() == 40, "{end} {} of {target}", events.len());
             for (_, frames) in &events {
                 let ours = ["_en_", "_ex_", "bpf_trampoline_", "bpf_get_stack"];

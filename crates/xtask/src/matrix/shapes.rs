@@ -4,7 +4,8 @@
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 
-use super::{Check, NO_MODULE_TYPES, json, no_loss, refused};
+use super::Check;
+use super::judging::{NO_MODULE_TYPES, json, no_loss, refused};
 use crate::frames::Ran;
 
 /// Kernels of the lab, as far as the checks tell them apart.

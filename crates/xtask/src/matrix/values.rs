@@ -1,6 +1,7 @@
 //! What an event says of the object behind a pointer: sockets, addresses, paths, packets, code, BPF objects.
 
-use super::{Check, json, no_loss};
+use super::Check;
+use super::judging::{json, no_loss};
 use crate::frames::Ran;
 use anyhow::{Context, Result, anyhow, ensure};
 use schema::Schema;
