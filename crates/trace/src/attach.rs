@@ -675,7 +675,9 @@ fn verifier_reason(log: &str, method: &str) -> String {
     if reason.contains("bpf_probe_read")
         && (reason.contains("cannot use helper") || reason.contains("unknown func"))
     {
-        return "the kernel is locked down (confidentiality) and lets no BPF program read its memory".into();
+        return "the kernel is locked down (confidentiality) and lets no BPF program read its memory; booted with lockdown=integrity, or \
+                without, it does"
+            .into();
     }
     if reason.contains("__noreturn") || reason.contains("to __noreturn functions is rejected") {
         return format!("{NEVER_RETURNS} ({reason}); --mode entry traces its start");

@@ -5,6 +5,7 @@ mod cases;
 mod endings;
 mod filters;
 mod judging;
+mod lockdown;
 mod methods;
 mod names;
 mod options;
@@ -94,6 +95,7 @@ fn boots(only: Option<&str>, words: &[String]) -> Vec<Boot> {
         syscalls::CHECKS,
         cases::CHECKS,
         rings::CHECKS,
+        lockdown::CHECKS,
     ];
     let asked = |sets: &[&'static [Check]]| -> Vec<&'static Check> {
         let all = sets.iter().copied().flatten();
