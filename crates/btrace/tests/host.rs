@@ -32,6 +32,7 @@ fn each_exec_has_its_comm_pid_and_filename() {
     let output = btrace(&["-t", "sched_process_exec", "-c", "/bin/true; /bin/true", "--json"]);
     assert!(output.status.success(), "{}", stderr(&output));
     let events = events(&output);
+    assert!(events.iter().all(|e| e["event"] == "tracepoint"), "{events:?}");
     assert_eq!(events.len(), 2, "the two, and not the shell that was held: {events:?}");
     let mut pids = Vec::new();
     for event in &events {

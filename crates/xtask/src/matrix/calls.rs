@@ -61,7 +61,7 @@ pub(super) const CHECKS: &[Check] = &[
                     "duration"
                 );
                 ensure!(event["method"] == "fexit" || event["method"] == "fsession", "{event}");
-                ensure!(event["target"] == "vfs_read");
+                ensure!(event["target"] == "vfs_read" && event["event"] == "exit", "{event}");
                 let time = event["time_ns"].as_u64().context("time_ns")?;
                 ensure!(time >= last, "one task's events are in order");
                 last = time;
@@ -131,9 +131,10 @@ pub(super) const CHECKS: &[Check] = &[
             let mut open = std::collections::HashMap::new();
             let (mut pairs, mut halves) = (0, 0);
             for event in json(ran)? {
+                ensure!(event["event"] == "entry" || event["event"] == "exit", "{event}");
                 let key = (event["target"].to_string(), event["call"].as_str().context("call")?.to_string());
-                if event.get("duration_ns").is_none() {
-                    ensure!(event["retval"].is_null(), "an entry: {event}");
+                if event["event"] == "entry" {
+                    ensure!(event["retval"].is_null() && event.get("duration_ns").is_none(), "{event}");
                     halves += usize::from(open.insert(key, event).is_some());
                 } else if let Some(entry) = open.remove(&key).filter(|_| !event["duration_ns"].is_null()) {
                     ensure!(

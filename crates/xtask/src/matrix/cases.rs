@@ -171,7 +171,7 @@ pub(super) const CHECKS: &[Check] = &[
         judge: |ran| {
             ensure!(ran.status == 0, "exit status {}", ran.status);
             let events = json(ran)?;
-            let exit = events.iter().rev().find(|e| !e["duration_ns"].is_null()).context("no exit")?;
+            let exit = events.iter().rev().find(|e| e["event"] == "exit").context("no exit")?;
             let entry = events.iter().find(|e| e["call"] == exit["call"]).context("no entry")?;
             let at = |event: &serde_json::Value| event["time_ns"].as_u64().context("time_ns");
             // More than 2^32 ns.
@@ -312,7 +312,7 @@ fn depths(ran: &Ran) -> Result<()> {
         let frames = event["stack"].as_array().context("stack")?;
         let own = frames.iter().filter(|f| f["symbol"] == "bs_factorial").count();
         // At its return a function may be off the stack already.
-        let at_exit = usize::from(!event["duration_ns"].is_null());
+        let at_exit = usize::from(event["event"] == "exit");
         ensure!((6 - n - at_exit..=6 - n).contains(&own), "{own} of bs_factorial({n}): {event}");
         let others = frames.len() - own;
         ensure!(*outermost.get_or_insert(others) == others, "{others} others: {event}");

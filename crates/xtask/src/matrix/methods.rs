@@ -400,7 +400,7 @@ fn many(release: (u32, u32), exit: bool) -> &'static str {
 }
 
 fn is_exit(event: &Value) -> bool {
-    event.get("duration_ns").is_some()
+    event["event"] == "exit"
 }
 
 fn args(event: &Value) -> &[Value] {

@@ -88,7 +88,8 @@ pub(super) const CHECKS: &[Check] = &[
             let mut counts: BTreeMap<(&str, bool, bool), usize> = BTreeMap::new();
             for event in &events {
                 let target = event["target"].as_str().context("target")?;
-                let exit = !event["retval"].is_null();
+                let exit = event["event"] == "exit";
+                ensure!(exit != event["retval"].is_null(), "{event}");
                 *counts.entry((target, exit, !event["call"].is_null())).or_default() += 1;
                 shape(event, target, exit)?;
             }
