@@ -195,15 +195,15 @@ impl Attacher<'_> {
     }
 
     /// Attaches probes at further addresses: by kprobe_multi where the kernel has it, else by kprobes.
-    pub fn further(&self, places: &[(usize, Vec<u64>)]) -> Vec<(usize, Result<Vec<Piece>, Error>)> {
+    pub fn further(&self, places: &[(usize, Vec<u64>)]) -> Vec<(usize, Result<Attached, Error>)> {
         let (mut pieces, served) = self.many_at(places);
         let mut results = Vec::new();
         for (index, addresses) in places {
             if served.contains(index) {
-                results.push((*index, Ok(std::mem::take(&mut pieces))));
+                let pieces = std::mem::take(&mut pieces);
+                results.push((*index, Ok(Attached { method: Method::KprobeMulti, pieces, remark: None })));
             } else if let Some(probe) = self.plan.probes.get(*index) {
-                let attached = self.by_kprobe(*index as u32, probe, Some(addresses));
-                results.push((*index, attached.map(|a| a.pieces)));
+                results.push((*index, self.by_kprobe(*index as u32, probe, Some(addresses))));
             }
         }
         results

@@ -9,17 +9,25 @@ pub(super) const CHECKS: &[Check] = &[Check {
     command: r"
         echo confidentiality >/sys/kernel/security/lockdown || exit 97
         btrace -k vfs_read; echo $?
-        workloads read-zero 1000000 9 & w=$!
-        btrace -k vfs_read --no-pointees --limit-events 3; echo $?
-        kill $w",
+        (while :; do workloads sleep-ms 1; done) & w=$!
+        btrace -k do_nanosleep --no-pointees --limit-events 3; echo $?
+        kill $w; btrace doctor | grep '^Not with'; true",
     judge: |ran| {
         ensure!(ran.status == 0, "exit status {}", ran.status);
-        let said =
-            ran.stderr.lines().filter(|l| l.contains("locked down") && l.contains("lockdown=integrity"));
+        ensure!(ran.stdout.lines().any(|l| l.starts_with("Not with -c: ")), "{}", ran.stderr);
+        let said = ran
+            .stderr
+            .lines()
+            .filter(|l| l.starts_with("btrace: vfs_read: ") && l.contains("lockdown=integrity"));
         ensure!(said.count() == 1, "{}", ran.stderr);
         let lines: Vec<&str> = ran.stdout.lines().collect();
-        ensure!(lines.first() == Some(&"2") && lines.last() == Some(&"0") && lines.len() == 5, "{lines:?}");
-        ensure!(lines[1..4].iter().all(|l| l.contains("(size_t)count=")), "{lines:?}");
+        ensure!(lines.first() == Some(&"2") && lines.get(4) == Some(&"0") && lines.len() == 6, "{lines:?}");
+        ensure!(
+            lines[1..4]
+                .iter()
+                .all(|l| l.starts_with("do_nanosleep args=((struct hrtimer_sleeper *)t=0xffff")),
+            "{lines:?}"
+        );
         Ok(())
     },
 }];
