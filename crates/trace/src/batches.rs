@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn case_14_thousands_that_there_is_out_of_memory_for_go_in_batches() {
+    fn case_14_thousands_for_which_there_is_no_memory_go_in_batches() {
         let all: Vec<u32> = (0..8000).collect();
         // 8000, 4000, 2000, 1000 are refused; then 500 at a time, each at the first try.
         assert_eq!(attached(8000, 999, &[], 400), (all.clone(), 16, 4, true));

@@ -331,12 +331,13 @@ impl Session {
         self.refused_before = refused;
         let mut freed = 0;
         for calls in self.maps.calls.iter().chain(self.maps.kept.get()) {
-            for key in calls.keys()? {
+            calls.each_key(|key| {
                 let empty = |cell: Vec<u8>| cell.get(..8).is_some_and(|time| time.iter().all(|b| *b == 0));
-                if calls.lookup(&key)?.is_some_and(empty) && calls.delete(&key)? {
+                if calls.lookup(key)?.is_some_and(empty) && calls.delete(key)? {
                     freed += 1;
                 }
-            }
+                Ok(())
+            })?;
         }
         log::debug!("{refused} calls found no cell so far; {freed} cells freed");
         Ok(())
