@@ -4,9 +4,10 @@
 //! kernel may be asked about one that nothing else in this crate uses.
 
 use crate::error::{Error, Result};
+use crate::link;
 use crate::map::{Map, MapType};
 use crate::perf_event::{self, PerfEvent};
-use crate::sys::{self, Attr, ProgLoad, addr, addr_mut, bpf_fd};
+use crate::sys::{self, LinkKprobeMulti, LinkTracingMulti, ProgLoad, addr, addr_mut, bpf_fd};
 use std::ffi::CString;
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -19,21 +20,6 @@ pub const PROG_TYPE_KPROBE: u32 = 2;
 pub const PROG_TYPE_RAW_TRACEPOINT: u32 = 17;
 /// `BPF_PROG_TYPE_TRACING`.
 pub const PROG_TYPE_TRACING: u32 = 26;
-
-/// BPF_LINK_CREATE with the part of its union that kprobe_multi and tracing_multi use.
-#[repr(C)]
-#[derive(Clone, Copy, Default)]
-struct LinkCreate {
-    prog_fd: u32,
-    target_fd: u32,
-    attach_type: u32,
-    flags: u32,
-    rest: [u64; 6],
-}
-
-// SAFETY: repr(C), integers and an array of integers only, 64 bytes that add up: no padding.
-unsafe impl Attr for LinkCreate {}
-const _: () = assert!(size_of::<LinkCreate>() == 64);
 
 /// A program of two instructions, loaded.
 #[derive(Debug)]
@@ -82,23 +68,22 @@ impl Tried {
     pub fn kprobe_multi(&self, function: &str) -> Result<()> {
         let name = c_string(function)?;
         let names = [name.as_ptr() as u64];
-        // flags and cnt, syms, addrs, cookies.
-        self.link("kprobe_multi", [1 << 32, addr(&names), 0, 0, 0, 0])
+        let (prog_fd, attach_type) = self.numbers();
+        let attr = LinkKprobeMulti { prog_fd, attach_type, cnt: 1, syms: addr(&names), ..Default::default() };
+        link::create(attr, || "attach by kprobe_multi".into()).map(drop)
     }
 
     /// Attaches it to one function by BTF id through `tracing_multi`, and detaches.
     pub fn tracing_multi(&self, btf_id: u32) -> Result<()> {
         let ids = [btf_id];
-        // ids, cookies, cnt.
-        self.link("tracing_multi", [addr(&ids), 0, 1, 0, 0, 0])
+        let (prog_fd, attach_type) = self.numbers();
+        let attr = LinkTracingMulti { prog_fd, attach_type, cnt: 1, ids: addr(&ids), ..Default::default() };
+        link::create(attr, || "attach by tracing_multi".into()).map(drop)
     }
 
-    fn link(&self, how: &str, rest: [u64; 6]) -> Result<()> {
-        let prog_fd = self.fd.as_raw_fd() as u32;
-        let mut attr = LinkCreate { prog_fd, attach_type: self.attach_type, rest, ..Default::default() };
-        bpf_fd(sys::LINK_CREATE, &mut attr)
-            .map(drop)
-            .map_err(|source| Error::Sys { action: format!("attach by {how}"), source })
+    /// Its descriptor and its attach type.
+    fn numbers(&self) -> (u32, u32) {
+        (self.fd.as_raw_fd() as u32, self.attach_type)
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::prog::AttachType;
 use crate::prog::Program;
-use crate::sys::{self, LinkKprobeMulti, LinkTracingMulti, RawTracepointOpen, addr, bpf_fd};
+use crate::sys::{self, Attr, LinkKprobeMulti, LinkTracingMulti, RawTracepointOpen, addr, bpf_fd};
 use std::ffi::CString;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
@@ -51,7 +51,7 @@ pub fn attach_kprobe_multi(
     addrs: &[u64],
     cookies: &[u64],
 ) -> Result<Link> {
-    let mut attr = LinkKprobeMulti {
+    let attr = LinkKprobeMulti {
         prog_fd: prog.as_fd().as_raw_fd() as u32,
         attach_type: attach_type as u32,
         cnt: count(addrs.len(), cookies.len())?,
@@ -59,9 +59,7 @@ pub fn attach_kprobe_multi(
         cookies: addr(cookies),
         ..Default::default()
     };
-    bpf_fd(sys::LINK_CREATE, &mut attr)
-        .map(|fd| Link { fd })
-        .map_err(|source| Error::Sys { action: format!("attach to {} functions", addrs.len()), source })
+    create(attr, || format!("attach to {} functions", addrs.len()))
 }
 
 /// Attaches one program to many functions by their ids in the BTF that it was loaded for ([`AttachType::FentryMulti`],
@@ -72,7 +70,7 @@ pub fn attach_tracing_multi(
     ids: &[u32],
     cookies: &[u64],
 ) -> Result<Link> {
-    let mut attr = LinkTracingMulti {
+    let attr = LinkTracingMulti {
         prog_fd: prog.as_fd().as_raw_fd() as u32,
         attach_type: attach_type as u32,
         cnt: count(ids.len(), cookies.len())?,
@@ -80,9 +78,14 @@ pub fn attach_tracing_multi(
         cookies: addr(cookies),
         ..Default::default()
     };
+    create(attr, || format!("attach to {} functions", ids.len()))
+}
+
+/// BPF_LINK_CREATE, whatever part of its union `attr` is.
+pub(crate) fn create<A: Attr>(mut attr: A, action: impl FnOnce() -> String) -> Result<Link> {
     bpf_fd(sys::LINK_CREATE, &mut attr)
-        .map(|fd| Link { fd })
-        .map_err(|source| Error::Sys { action: format!("attach to {} functions", ids.len()), source })
+        .map(Link::of)
+        .map_err(|source| Error::Sys { action: action(), source })
 }
 
 /// The kernel reads as many of both as we say there are.

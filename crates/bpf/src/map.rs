@@ -157,26 +157,33 @@ impl Map {
         }
     }
 
-    /// All keys now in the map (BPF_MAP_GET_NEXT_KEY); at most `max_entries`, even if it changes meanwhile.
-    pub fn keys(&self) -> Result<Vec<Vec<u8>>> {
-        let mut keys: Vec<Vec<u8>> = Vec::new();
-        while keys.len() < self.max_entries as usize {
-            let mut next = vec![0u8; self.key_size];
-            let mut attr = MapElem {
-                map_fd: self.raw(),
-                key: keys.last().map_or(0, |k| addr(k)),
-                value: addr_mut(&mut next),
-                ..Default::default()
-            };
-            match bpf(sys::MAP_GET_NEXT_KEY, &mut attr) {
-                Ok(_) => keys.push(next),
-                Err(e) if e.raw_os_error() == Some(libc::ENOENT) => break,
-                Err(source) => {
-                    return Err(Error::Sys { action: format!("list keys of map {}", self.name), source });
-                }
-            }
+    /// Calls `each` with the keys now in the map, one after the other; it may delete that key, and no other. At most
+    /// `max_entries` of them, even if the map changes meanwhile.
+    pub fn each_key(&self, mut each: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        let mut at = self.next_key(None)?;
+        for _ in 0..self.max_entries {
+            let Some(key) = at else { break };
+            // Of a key that is gone the kernel cannot tell the next.
+            at = self.next_key(Some(&key))?;
+            each(&key)?;
         }
-        Ok(keys)
+        Ok(())
+    }
+
+    /// The key after this one, or the first (BPF_MAP_GET_NEXT_KEY).
+    fn next_key(&self, key: Option<&[u8]>) -> Result<Option<Vec<u8>>> {
+        let mut next = vec![0u8; self.key_size];
+        let mut attr = MapElem {
+            map_fd: self.raw(),
+            key: key.map_or(0, addr),
+            value: addr_mut(&mut next),
+            ..Default::default()
+        };
+        match bpf(sys::MAP_GET_NEXT_KEY, &mut attr) {
+            Ok(_) => Ok(Some(next)),
+            Err(e) if e.raw_os_error() == Some(libc::ENOENT) => Ok(None),
+            Err(source) => Err(Error::Sys { action: format!("list keys of map {}", self.name), source }),
+        }
     }
 }
 

@@ -117,12 +117,47 @@ fn hash_and_array_elements() {
     map.update(&1u64.to_ne_bytes(), &7u32.to_ne_bytes()).expect("update");
     map.update(&2u64.to_ne_bytes(), &8u32.to_ne_bytes()).expect("update");
     assert_eq!(map.lookup(&1u64.to_ne_bytes()).expect("lookup"), Some(7u32.to_ne_bytes().to_vec()));
-    assert_eq!(map.keys().expect("keys").len(), 2);
+    let mut keys = Vec::new();
+    let note = |key: &[u8]| {
+        keys.push(key.to_vec());
+        Ok(())
+    };
+    map.each_key(note).expect("keys");
+    keys.sort_unstable();
+    assert_eq!(keys, [1u64.to_ne_bytes(), 2u64.to_ne_bytes()]);
     assert!(map.delete(&1u64.to_ne_bytes()).expect("delete"));
     assert!(!map.delete(&1u64.to_ne_bytes()).expect("delete"));
     assert!(map.update(&[0; 3], &[0; 4]).is_err(), "a key of the wrong size must not reach the kernel");
     let counts = Map::create(MapType::PerCpuArray, "c", 4, 8, 1).expect("create");
     assert_eq!(counts.sum_u64(0).expect("sum"), 0);
+}
+
+#[test]
+fn each_key_comes_once_though_it_is_deleted() {
+    if !may_load() {
+        return;
+    }
+    let map = Map::create(MapType::Hash, "h", 8, 4, 300).expect("create");
+    for n in 0..300u64 {
+        map.update(&n.to_ne_bytes(), &[0; 4]).expect("update");
+    }
+    let mut seen = std::collections::BTreeSet::new();
+    let even = |key: &[u8]| {
+        assert!(seen.insert(key.to_vec()), "twice: {key:?}");
+        if key[0] % 2 == 0 {
+            assert!(map.delete(key)?);
+        }
+        Ok(())
+    };
+    map.each_key(even).expect("keys");
+    assert_eq!(seen.len(), 300);
+    let mut left = 0;
+    let count = |key: &[u8]| {
+        left += usize::from(key[0] % 2 == 1);
+        Ok(())
+    };
+    map.each_key(count).expect("keys");
+    assert_eq!(left, 150);
 }
 
 #[test]

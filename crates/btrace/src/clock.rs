@@ -10,7 +10,7 @@ use std::io::Write;
 const SECOND: u64 = 1_000_000_000;
 
 /// Turns kernel times into text; remembers the last second, since events come in order.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Clock {
     /// Wall clock minus CLOCK_MONOTONIC, ns.
     offset: i64,

@@ -51,12 +51,15 @@ impl Namesakes {
         }
     }
 
-    /// Attaches to what was found, if the answer has come.
-    pub fn attach(&mut self, plan: &Plan, session: &mut Session) {
-        if self.asked.as_ref().is_some_and(JoinHandle::is_finished) {
-            let found = self.answer();
-            say_all(session.attach_further(plan, &found));
+    /// Attaches to what was found, if the answer has come. Says whether there are new probes.
+    pub fn attach(&mut self, plan: &mut Plan, session: &mut Session) -> bool {
+        if !self.asked.as_ref().is_some_and(JoinHandle::is_finished) {
+            return false;
         }
+        let found = self.answer();
+        let known = session.probes().len();
+        say_all(session.attach_further(plan, &found));
+        session.probes().len() > known
     }
 
     /// The trace has ended: waits for the answer, and says what was not traced.

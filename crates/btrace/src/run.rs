@@ -35,6 +35,8 @@ pub struct Running {
     plan: Plan,
     session: Session,
     renderer: Renderer,
+    style: Style,
+    clock: Clock,
     output: Output,
     signals: Signals,
     command: Option<Held>,
@@ -104,8 +106,7 @@ impl Running {
         say(format_args!("{} btrace is running.. ({targets})", clock.now()));
         let colour = colour_wanted(args.color, output.is_terminal());
         let style = Style { json: args.json, colour, verbose: args.verbose > 0 };
-        let ours = if args.output_stack { session.tags()? } else { Default::default() };
-        let renderer = Renderer::new(style, session.probes(), clock, ours);
+        let renderer = renderer(&session, style, clock.clone())?;
         let namesakes = Namesakes::of(&session);
         if let Some(command) = &command {
             command.release()?;
@@ -114,6 +115,8 @@ impl Running {
             plan,
             session,
             renderer,
+            style,
+            clock,
             output,
             signals,
             command,
@@ -171,7 +174,10 @@ impl Running {
             if got > 0 || self.started.elapsed() >= LOOK_AFTER {
                 self.namesakes.look();
             }
-            self.namesakes.attach(&self.plan, &mut self.session);
+            if self.namesakes.attach(&mut self.plan, &mut self.session) {
+                // Before any of their events is handed over.
+                self.renderer = renderer(&self.session, self.style, self.clock.clone())?;
+            }
             if let Some(end) = self.pause(got)? {
                 return Ok(end);
             }
@@ -345,6 +351,13 @@ impl Running {
         }
         Ok(())
     }
+}
+
+/// What shows the events of a session's probes. It reads the kernel's symbols if it has a use for them, our programs' too.
+fn renderer(session: &Session, style: Style, clock: Clock) -> anyhow::Result<Renderer> {
+    let stacks = session.probes().iter().any(|probe| probe.layout.stack.is_some());
+    let ours = if stacks { session.tags()? } else { Default::default() };
+    Ok(Renderer::new(style, session.probes(), clock, ours))
 }
 
 /// Watches the processes that are traced alone. Where that is refused the trace does not end by itself.

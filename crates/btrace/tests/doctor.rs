@@ -1,15 +1,9 @@
 //! `btrace doctor` on the running kernel: whatever it grants, the answers agree with what a trace then does.
 
+mod common;
+
+use common::{btrace, text};
 use serde_json::Value;
-use std::process::{Command, Output, Stdio};
-
-fn btrace(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_btrace")).args(args).stdin(Stdio::null()).output().expect("run btrace")
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
 
 fn findings() -> (Value, Option<i32>) {
     let output = btrace(&["doctor", "--json"]);

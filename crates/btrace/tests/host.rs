@@ -1,16 +1,11 @@
 //! The command on the running kernel, whatever it allows: what needs more than it gives is skipped in so many words on
 //! stderr; what it refuses must be refused well.
 
+mod common;
+
+use common::{btrace, stderr};
 use serde_json::Value;
 use std::process::{Command, Output, Stdio};
-
-fn btrace(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_btrace")).args(args).stdin(Stdio::null()).output().expect("run btrace")
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
 
 fn events(output: &Output) -> Vec<Value> {
     String::from_utf8_lossy(&output.stdout).lines().map(|l| serde_json::from_str(l).expect("JSON")).collect()
@@ -37,6 +32,7 @@ fn each_exec_has_its_comm_pid_and_filename() {
     let output = btrace(&["-t", "sched_process_exec", "-c", "/bin/true; /bin/true", "--json"]);
     assert!(output.status.success(), "{}", stderr(&output));
     let events = events(&output);
+    assert!(events.iter().all(|e| e["event"] == "tracepoint"), "{events:?}");
     assert_eq!(events.len(), 2, "the two, and not the shell that was held: {events:?}");
     let mut pids = Vec::new();
     for event in &events {

@@ -1,23 +1,8 @@
 //! `btrace list`, `--show-func-proto` and `--dry-run` on the running kernel: all they need is its types.
 
-use std::process::{Command, Output, Stdio};
+mod common;
 
-fn btrace(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_btrace")).args(args).stdin(Stdio::null()).output().expect("run btrace")
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-/// Whether the kernel shows its types; if not that is said, so that a skip is seen.
-fn has_types() -> bool {
-    let has = std::path::Path::new("/sys/kernel/btf/vmlinux").exists();
-    if !has {
-        eprintln!("SKIP: this kernel shows no types (/sys/kernel/btf/vmlinux)");
-    }
-    has
-}
+use common::{btrace, has_types, text};
 
 #[test]
 fn prototypes_as_c_has_them() {

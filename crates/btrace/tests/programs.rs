@@ -1,15 +1,10 @@
 //! BPF programs as targets on the running kernel: finding and listing them, and what is refused. Tracing them is for the
 //! lab: not every kernel lets us.
 
-use std::process::{Command, Output, Stdio};
+mod common;
 
-fn btrace(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_btrace")).args(args).stdin(Stdio::null()).output().expect("run btrace")
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
+use common::{btrace, text};
+use std::process::Command;
 
 /// A program with BTF that this process holds: `int a_program_with_a_long_name(u64 *ctx)` with a subprogram `helper_of_it`.
 fn program() -> Option<(bpf::Program, bpf::ProgDetails)> {

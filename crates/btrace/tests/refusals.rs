@@ -1,14 +1,9 @@
 //! Bad input: one clear line on stderr, nothing on stdout, exit status 2, whatever the kernel.
 
+mod common;
+
+use common::{btrace, stderr};
 use std::process::{Command, Output, Stdio};
-
-fn btrace(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_btrace")).args(args).stdin(Stdio::null()).output().expect("run btrace")
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
 
 fn refused(args: &[&str], why: &str) {
     let output = btrace(args);

@@ -1,23 +1,8 @@
 //! System calls on the running kernel: prototypes need its types only, tracing its leave.
 
-use std::process::{Command, Output, Stdio};
+mod common;
 
-fn btrace(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_btrace")).args(args).stdin(Stdio::null()).output().expect("run btrace")
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-/// Whether the kernel shows its types; if not that is said, so that a skip is seen.
-fn has_types() -> bool {
-    let has = std::path::Path::new("/sys/kernel/btf/vmlinux").exists();
-    if !has {
-        eprintln!("SKIP: this kernel shows no types (/sys/kernel/btf/vmlinux)");
-    }
-    has
-}
+use common::{btrace, has_types, text};
 
 #[test]
 fn a_wrapper_is_shown_with_the_calls_own_prototype() {

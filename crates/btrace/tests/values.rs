@@ -1,13 +1,11 @@
 //! What an event says of the objects behind pointers, on the running kernel: by tracepoints, which nearly every kernel
 //! allows. The lab has the rest (`crates/xtask/src/matrix/values.rs`).
 
+mod common;
+
+use common::btrace;
 use schema::Schema;
 use serde_json::Value;
-use std::process::{Command, Output, Stdio};
-
-fn btrace(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_btrace")).args(args).stdin(Stdio::null()).output().expect("run btrace")
-}
 
 /// Events as JSON, each checked against the schema; `None`, the reason printed, where this machine does not let us
 /// trace.

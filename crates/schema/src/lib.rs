@@ -152,8 +152,8 @@ mod tests {
 
     fn event() -> Value {
         json!({
-            "target": "f", "module": null, "method": "fexit", "time": "2026-01-01T00:00:00.000000000Z", "time_ns": 1, "cpu": 0,
-            "pid": 1, "tid": 1, "comm": "sh", "duration_ns": null,
+            "target": "f", "module": null, "method": "fexit", "event": "exit",
+            "time": "2026-01-01T00:00:00.000000000Z", "time_ns": 1, "cpu": 0, "pid": 1, "tid": 1, "comm": "sh", "duration_ns": null,
             "args": [{"name": "sk", "type": "struct sock *", "value": "0x1", "summary": "TCP",
                 "pointee": {"port": {"value": 20480, "text": "80"}, "len": 5, "name": "x", "dev": {"error": "EFAULT"}}}]
         })
@@ -174,6 +174,7 @@ mod tests {
         };
         assert!(wrong(|e| e["cpu"] = json!(-1)).contains("event.cpu: minimum"));
         assert!(wrong(|e| e["pid"] = json!("1")).contains("event.pid: type"));
+        assert!(wrong(|e| e["event"] = json!("return")).contains("event.event"));
         assert!(wrong(|e| e["new"] = json!(1)).contains("\"new\" is not in the schema"));
         assert!(wrong(|e| drop(e.as_object_mut().expect("object").remove("comm"))).contains("comm"));
         assert!(wrong(|e| e["args"][0]["pointee"]["port"] = json!({"value": 1})).contains("pointee.port"));

@@ -205,7 +205,7 @@ impl Table {
         self.names.shrink_to_fit();
     }
 
-    /// Takes a line, if it names what is `wanted` and tells where.
+    /// Takes a line, if it names what is `wanted`, or where code ends, and tells where.
     fn line(&mut self, line: &[u8], wanted: fn(&[u8]) -> bool) {
         let mut fields = line.split(u8::is_ascii_whitespace).filter(|f| !f.is_empty());
         let (Some(address), Some(kind), Some(name)) =
@@ -213,14 +213,17 @@ impl Table {
         else {
             return;
         };
-        let end = ENDS.contains(&name);
+        let module = fields.next();
+        // What follows a module's code, with no gap before kernel 6.4: pointers there are no functions.
+        let data = module.is_some() && is_data(kind) && !wanted(kind);
+        let end = data || ENDS.contains(&name);
         if address == 0 || !(wanted(kind) || end) || name.starts_with(b"$") {
             return;
         }
         // Padding before a function, not the function: nothing returns there.
         let nameless = end || name.starts_with(b"__pfx_");
         let Ok(name) = std::str::from_utf8(if nameless { b"" } else { name }) else { return };
-        let module = fields.next().map_or("", |m| {
+        let module = module.map_or("", |m| {
             std::str::from_utf8(m).unwrap_or("?").trim_start_matches('[').trim_end_matches(']')
         });
         let module = self.module(module);
@@ -323,33 +326,60 @@ mod tests {
         f
     }
 
-    const SAMPLE: &str = "ffffffff81000000 T _text\nffffffff81000100 t foo.isra.0\nffffffff81000200 T __pi_bar\nffffffff81000200 T bar\n\
-        ffffffff81000200 T bar_alias\nffffffff81000280 D data\nffffffff81000290 t $x\nffffffff81001000 D _etext\n\
-        ffffffffc0200000 t bpf_prog_6deef7357e7b4530_en_bar\t[bpf]\nffffffffc0000000 t s_next\t[nf_tables]\n";
+    const SAMPLE: &str = "0000000000014000 A percpu\nffffffff81000000 T _text\nffffffff81000100 t foo.isra.0\nffffffff81000200 T __pi_bar\nffffffff81000200 T bar\n\
+        ffffffff81000200 T bar_alias\nffffffff81000280 D data\nffffffff81000290 t $x\nffffffff810002a0 t $d\nffffffff81001000 D _etext\n\
+        ffffffff81002000 D jiffies\nffffffff81003000 T _sinittext\nffffffff81004000 T _einittext\nffffffff81004100 b input_pool\n\
+        ffffffffc0200000 t bpf_prog_6deef7357e7b4530_en_bar\t[bpf]\nffffffffc0000000 t s_next\t[nf_tables]\n\
+        ffffffffc0000100 t $d.1\t[nf_tables]\nffffffffc0001000 r table.3\t[nf_tables]\nffffffffc0002000 d state\t[nf_tables]\n";
 
     #[test]
-    fn resolves_within_bounds_only() {
+    fn case_3_resolves_within_bounds_only() {
         let f = file(SAMPLE);
         let table = Table::load_from(f.path()).expect("load");
+        assert_eq!(table.resolve(0), None, "below every symbol");
+        assert_eq!(table.resolve(0x14008), None, "what each CPU has its own of lies at no address");
         assert_eq!(table.resolve(0xffffffff80ffffff), None);
         let at = |a| table.resolve(a).map(|r| (r.name, r.offset));
         assert_eq!(at(0xffffffff81000000), Some(("_text", 0)));
         assert_eq!(at(0xffffffff81000150), Some(("foo.isra.0", 0x50)));
         assert_eq!(at(0xffffffff81000201), Some(("bar", 1)));
-        assert_eq!(at(0xffffffff81000291), Some(("bar", 0x91)), "neither data nor mapping symbols name code");
-        assert_eq!(at(0xffffffff81000fff), Some(("bar", 0xdff)));
+        for inside in [0x280, 0x290, 0x291, 0x2a0, 0xfff] {
+            let named = at(0xffffffff81000000 + inside);
+            assert_eq!(named, Some(("bar", inside - 0x200)), "neither data nor mapping symbols name code");
+        }
         assert_eq!(at(0xffffffff81001000), None, "the end of the kernel's code is no function");
         assert_eq!(at(0xffffffff81001234), None, "nor is what follows it");
+        assert_eq!(at(0xffffffff81002000), None, "a data symbol is no function");
+        assert_eq!(at(0xffffffff81003010), Some(("_sinittext", 0x10)));
+        assert_eq!(at(0xffffffff81004108), None, "data after the code of the start");
         assert_eq!(at(0xffffffffc0000010), Some(("s_next", 0x10)));
+        assert_eq!(at(0xffffffffc0000104), Some(("s_next", 0x104)), "a module's mapping symbol");
         assert_eq!(table.resolve(0xffffffffc0000010).and_then(|r| r.module), Some("nf_tables"));
         assert_eq!(table.resolve(0xffffffff81000201).and_then(|r| r.module), None);
+        for data in [0x1000, 0x1fff, 0x2000, 0x2010] {
+            assert_eq!(at(0xffffffffc0000000 + data), None, "a module's data, right behind its code");
+        }
         assert_eq!(
             at(0xffffffffc0100000),
             None,
             "a module's last function does not reach to the next module"
         );
         assert_eq!(at(0xffffffffc0200001), Some(("bpf_prog_6deef7357e7b4530_en_bar", 1)));
-        assert_eq!(at(0xffffffffd0000000), None, "far beyond the last symbol");
+        assert_eq!(at(0xffffffffc0200000 + LARGEST_SYMBOL - 1).map(|r| r.1), Some(LARGEST_SYMBOL - 1));
+        assert_eq!(at(0xffffffffc0200000 + LARGEST_SYMBOL), None, "beyond the last symbol");
+        assert_eq!(at(0xffffffffd0000000), None, "far beyond it");
+        assert_eq!(at(u64::MAX), None);
+    }
+
+    #[test]
+    fn case_3_mapping_and_data_symbols_are_no_functions_of_their_names() {
+        let f = file(SAMPLE);
+        for (name, text) in
+            [("$x", false), ("$d", false), ("state", false), ("jiffies", false), ("bar", true)]
+        {
+            let found = find_in(f.path(), name).expect("find");
+            assert_eq!(found.iter().map(Symbol::is_text).collect::<Vec<_>>()[..1], [text], "{name}");
+        }
     }
 
     #[test]
@@ -377,7 +407,13 @@ mod tests {
         );
         assert_eq!(extent(0xffffffff81000fff), Some(("bar", 0xffffffff81000200, Some(0xffffffff81001000))));
         assert_eq!(extent(0xffffffff81001000), None, "the end of the kernel's code is none");
-        assert_eq!(extent(0xffffffffc0000000), Some(("s_next", 0xffffffffc0000000, None)), "nothing near");
+        assert_eq!(
+            extent(0xffffffffc0000000),
+            Some(("s_next", 0xffffffffc0000000, Some(0xffffffffc0001000))),
+            "to the module's data"
+        );
+        let last = "bpf_prog_6deef7357e7b4530_en_bar";
+        assert_eq!(extent(0xffffffffc0200000), Some((last, 0xffffffffc0200000, None)), "nothing follows");
         let names: Vec<&str> = code.extents().map(|e| e.name).collect();
         assert_eq!(names, ["_text", "foo.isra.0", "bar", "s_next", "bpf_prog_6deef7357e7b4530_en_bar"]);
         let at = |a| data.resolve(a).map(|r| (r.name, r.offset));

@@ -207,15 +207,15 @@ impl Attacher<'_> {
     }
 
     /// Attaches probes at further addresses: by kprobe_multi where the kernel has it, else by kprobes.
-    pub fn further(&self, places: &[(usize, Vec<u64>)]) -> Vec<(usize, Result<Vec<Piece>, Error>)> {
+    pub fn further(&self, places: &[(usize, Vec<u64>)]) -> Vec<(usize, Result<Attached, Error>)> {
         let (mut pieces, served) = self.many_at(places);
         let mut results = Vec::new();
         for (index, addresses) in places {
             if served.contains(index) {
-                results.push((*index, Ok(std::mem::take(&mut pieces))));
+                let pieces = std::mem::take(&mut pieces);
+                results.push((*index, Ok(Attached { method: Method::KprobeMulti, pieces, remark: None })));
             } else if let Some(probe) = self.plan.probes.get(*index) {
-                let attached = self.by_kprobe(*index as u32, probe, Some(addresses));
-                results.push((*index, attached.map(|a| a.pieces)));
+                results.push((*index, self.by_kprobe(*index as u32, probe, Some(addresses))));
             }
         }
         results
@@ -691,7 +691,9 @@ fn verifier_reason(log: &str, method: &str) -> String {
     if reason.contains("bpf_probe_read")
         && (reason.contains("cannot use helper") || reason.contains("unknown func"))
     {
-        return "the kernel is locked down (confidentiality) and lets no BPF program read its memory".into();
+        return "the kernel is locked down (confidentiality) and lets no BPF program read its memory; booted with lockdown=integrity, or \
+                without, it does"
+            .into();
     }
     if reason.contains("__noreturn") || reason.contains("to __noreturn functions is rejected") {
         return format!("{NEVER_RETURNS} ({reason}); --mode entry traces its start");

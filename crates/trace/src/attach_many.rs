@@ -4,6 +4,7 @@
 //! What neither takes is left to be attached one by one, which also gives the reason when that fails too.
 
 use crate::attach::{Attacher, Piece, assemble};
+use crate::batches;
 use crate::error::Error;
 use crate::plan::{Method, Probe};
 use crate::program::{self, Group, Many, has_stack_arguments};
@@ -192,10 +193,22 @@ impl Attacher<'_> {
         let mut sites: Vec<Place> = all.filter_map(|(group, index)| site(group, index)).collect();
         // The kernel looks ids up in the order that it is given.
         sites.sort_by_key(|s| s.index);
+        let batches = batches::attach(&sites, MOST_REFUSALS, |some| link_all(&program, attach_type, some));
+        let short_of_memory = batches.short_of_memory;
         let mut piece = Piece { program, links: Vec::new() };
-        let mut refusals = 0;
         let mut attached = Vec::new();
-        link(&mut piece, attach_type, &sites, &mut refusals, &mut attached);
+        for (link, served) in batches.links {
+            piece.links.push(link);
+            attached.extend(served.iter().map(|site| site.index));
+        }
+        if short_of_memory {
+            log::warn!(
+                "the kernel had no memory for {} functions at once by {method}: {} are attached, in {} parts",
+                sites.len(),
+                attached.len(),
+                piece.links.len()
+            );
+        }
         log::debug!(
             "{method}: {} functions by {} links; {} instructions assembled in {assembled:?}, loaded by {loaded:?}, attached by {:?}",
             attached.len(),
@@ -208,34 +221,6 @@ impl Attacher<'_> {
         }
         served.served.extend(attached.into_iter().map(|index| (index, method)));
         Ok(())
-    }
-}
-
-/// Attaches the program to all of these; when that is refused, to each half, down to the functions that are at fault.
-fn link(
-    piece: &mut Piece,
-    attach_type: AttachType,
-    sites: &[Place],
-    refusals: &mut usize,
-    attached: &mut Vec<usize>,
-) {
-    if sites.is_empty() || *refusals > MOST_REFUSALS {
-        return;
-    }
-    match link_all(&piece.program, attach_type, sites) {
-        Ok(link) => {
-            piece.links.push(link);
-            attached.extend(sites.iter().map(|s| s.index));
-        }
-        Err(error) => {
-            *refusals += 1;
-            log::trace!("{error}");
-            if sites.len() > 1 {
-                let (one, other) = sites.split_at(sites.len() / 2);
-                link(piece, attach_type, one, refusals, attached);
-                link(piece, attach_type, other, refusals, attached);
-            }
-        }
     }
 }
 

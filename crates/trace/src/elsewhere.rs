@@ -5,6 +5,7 @@
 //! for them at leisure, and attaches to them then.
 
 use crate::error::Error;
+use crate::plan::Method;
 use crate::sites::{self, Site};
 use symbols::Symbol;
 
@@ -34,13 +35,18 @@ pub struct Elsewhere {
 
 impl Elsewhere {
     /// One line on it, once it is attached.
-    pub(crate) fn remark(&self) -> String {
-        self.said(match self.is_hidden() {
-            true => {
-                "are not traced: the kernel hides where they are (kernel.kptr_restrict=0 shows it to root)"
-            }
-            false => "are traced too, by kprobe, from now on",
-        })
+    pub(crate) fn attached_by(&self, method: Method) -> String {
+        self.said(&format!("are traced too, by {method}, from now on"))
+    }
+
+    /// One line on it, when attaching it failed.
+    pub(crate) fn failed(&self, error: &Error) -> String {
+        self.said(&format!("are not traced: {error}"))
+    }
+
+    /// One line on it, when it cannot be attached.
+    pub(crate) fn hidden(&self) -> String {
+        self.said("are not traced: the kernel hides where they are (kernel.kptr_restrict=0 shows it to root)")
     }
 
     /// One line on it, when the trace has ended before it could be attached.
@@ -129,10 +135,12 @@ mod tests {
         let mut one =
             Elsewhere { function, symbols: vec![symbol("s_next", 2), symbol("s_next", 3)], namesakes: 3 };
         assert_eq!(
-            one.remark(),
+            one.attached_by(Method::Kprobe),
             "s_next: 3 functions have this name; the others are traced too, by kprobe, from now on"
         );
         one.symbols = vec![symbol("s_next.isra.0", 4)];
-        assert!(one.remark().starts_with("s_next: the compiler made s_next.isra.0 of it"));
+        let said = one.attached_by(Method::KprobeMulti);
+        assert!(said.starts_with("s_next: the compiler made s_next.isra.0 of it"), "{said}");
+        assert!(said.ends_with("; these are traced too, by kprobe_multi, from now on"), "{said}");
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::context::Context;
 use crate::layout::{Argument, NOT_READ, StringField, header, stack};
-use crate::notes::{Condition, NoteField, NoteKind};
+use crate::notes::{Condition, Hop, NoteField, NoteKind};
 use crate::plan::Probe;
 use crate::pointee::Format;
 use crate::syscalls::TS_COMPAT;
@@ -290,8 +290,11 @@ fn stack<'a>(record: &'a [u8], at: u32, words: &[u8], address: Option<u64>) -> S
 
 /// `None`: a pointer on the way is NULL, or this object has no such member.
 fn note_of<'a>(record: &'a [u8], note: &'a NoteField) -> Option<Note<'a>> {
-    if u64_at(record, note.pointer) == 0 || note.when.is_some_and(|when| !holds(record, when)) {
+    if note.when.is_some_and(|when| !holds(record, when)) {
         return None;
+    }
+    if u64_at(record, note.pointer) == 0 {
+        return unread(record, &note.way).map(Note::Fault);
     }
     Some(match &note.kind {
         NoteKind::Text(field) => Note::Text(text(record, *field)),
@@ -310,6 +313,14 @@ fn note_of<'a>(record: &'a [u8], note: &'a NoteField) -> Option<Note<'a>> {
             }
         }
     })
+}
+
+/// The error of the read that should have had a pointer, if it is none because of that. A read through NULL fails as well:
+/// then the reason lies further back.
+fn unread(record: &[u8], way: &[Hop]) -> Option<i32> {
+    let hop = way.iter().find(|hop| u64_at(record, hop.from) != 0)?;
+    let status = u32_at(record, hop.status) as i32;
+    (status < 0).then_some(status)
 }
 
 fn holds(record: &[u8], when: Condition) -> bool {
@@ -368,6 +379,21 @@ mod tests {
         // The program's own start, and what is far inside, is no such place.
         assert_eq!(shown(&[start], &bytes(&[start, caller])), [start]);
         assert_eq!(shown(&[start + 40], &bytes(&[start + 40, caller])), [start + 40]);
+    }
+
+    #[test]
+    fn a_pointer_that_could_not_be_read_is_told_from_one_that_is_null() {
+        // An argument at 0; through it a pointer at 16 (status at 8); through that one at 32 (status at 24).
+        let way = [Hop { status: 24, from: 16 }, Hop { status: 8, from: 0 }];
+        let of = |words: [i64; 5]| {
+            let record: Vec<u8> = words.iter().flat_map(|w| w.to_ne_bytes()).collect();
+            unread(&record, &way)
+        };
+        assert_eq!(of([1, 0, 2, 0, 0]), None, "NULL");
+        assert_eq!(of([1, 0, 2, -14, 0]), Some(-14), "the second could not be read");
+        assert_eq!(of([1, 0, 0, -14, 0]), None, "the first is NULL, and so nothing was read through it");
+        assert_eq!(of([1, -14, 0, -14, 0]), Some(-14), "the first could not be read");
+        assert_eq!(unread(&[], &way), None);
     }
 
     #[test]

@@ -16,6 +16,7 @@ pub mod abilities;
 mod arch;
 mod attach;
 mod attach_many;
+mod batches;
 mod cgroup;
 mod context;
 mod danger;

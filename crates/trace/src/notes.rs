@@ -23,8 +23,19 @@ pub struct NoteField {
     pub kind: NoteKind,
     /// Offset of the pointer that it was reached through: if that is NULL, there is nothing.
     pub(crate) pointer: u32,
+    /// How that pointer was had, the last read first. None if it is the argument itself.
+    pub(crate) way: Vec<Hop>,
     /// Only then.
     pub(crate) when: Option<Condition>,
+}
+
+/// A read that had a pointer in it. Offsets are the record's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Hop {
+    /// Its status.
+    pub status: u32,
+    /// The pointer that it read through.
+    pub from: u32,
 }
 
 /// What a note holds.
@@ -246,6 +257,21 @@ impl Sketch<'_> {
             Some((from, offset)) => self.find(from, offset).map(|(_, at)| at),
         }
     }
+
+    /// How the pointer at `offset` of an object is had, the last read first.
+    fn way(&self, object: usize, offset: u32, root: u32) -> Vec<Hop> {
+        let mut way = Vec::new();
+        let mut next = Some((object, offset));
+        while let Some((object, offset)) = next {
+            let (Some((status, _)), Some(from)) = (self.find(object, offset), self.pointer(object, root))
+            else {
+                break;
+            };
+            way.push(Hop { status, from });
+            next = self.objects.get(object).and_then(|o| o.from);
+        }
+        way
+    }
 }
 
 /// Bytes of a pointer.
@@ -346,7 +372,17 @@ pub(crate) fn behind(
         };
         let placed = place_note(&sketch, kernel, route, leaf, pointer, at, string_size);
         let Some((through, kind, step)) = placed else { continue };
-        behind.notes.push(NoteField { label: show.label, format: show.format, kind, pointer: through, when });
+        let place = match leaf {
+            Leaf::TextBehind => Some((route.object, route.offset)),
+            Leaf::Path { dentry, .. } => Some((route.object, route.offset + dentry)),
+            Leaf::Name { name, .. } => Some((route.object, route.offset + name)),
+            Leaf::TextHere | Leaf::Value { .. } | Leaf::Dentry => {
+                sketch.objects.get(route.object).and_then(|o| o.from)
+            }
+        };
+        let way = place.map_or(Vec::new(), |(object, offset)| sketch.way(object, offset, pointer));
+        let (label, format) = (show.label, show.format);
+        behind.notes.push(NoteField { label, format, kind, pointer: through, way, when });
         if let Some((pointer, kind)) = step {
             behind.steps.push(Step { what: show.label, when, pointer, kind });
         }

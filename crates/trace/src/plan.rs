@@ -117,6 +117,24 @@ impl Plan {
         Plan::of(kernel, request, resolved, preempt_count, newer)
     }
 
+    /// Adds probes that stand for those at `index`, and at the call's other end, where they are attached a second time, by
+    /// another method. Gives the first one's index.
+    pub(crate) fn again(&mut self, index: usize) -> Option<usize> {
+        let mut probe = self.probes.get(index)?.clone();
+        probe.method = Method::Kprobe;
+        let at = self.probes.len();
+        let other = probe.pair.and_then(|pair| self.probes.get(pair as usize)).cloned();
+        match other {
+            Some(mut other) => {
+                other.method = Method::Kprobe;
+                (probe.pair, other.pair) = (Some(at as u32 + 1), Some(at as u32));
+                self.probes.extend([probe, other]);
+            }
+            None => self.probes.push(Probe { pair: None, ..probe }),
+        }
+        Some(at)
+    }
+
     /// Plans targets that are resolved already.
     pub(crate) fn of(
         kernel: &Kernel,

@@ -154,19 +154,15 @@ impl Session {
         let (results, stopped) = attacher.all(tell);
         let mut first = None;
         for (index, result) in results.into_iter().enumerate() {
-            let Some(probe) = self.probes.get_mut(index) else { continue };
+            let Some(probe) = self.probes.get(index) else { continue };
             match result {
                 None => {}
                 Some(Ok(attached)) => {
                     log::debug!("{}: {} attached", probe.target.label(), attached.method);
-                    probe.method = attached.method;
                     if attached.pieces.is_empty() && attached.method == Method::Kprobe {
                         self.absent.push(index);
                     }
-                    let entry = probe.pair.filter(|_| attached.method != Method::Fexit);
-                    if let Some(entry) = entry.and_then(|i| self.probes.get_mut(i as usize)) {
-                        entry.method = attached.method;
-                    }
+                    self.set_method(index, attached.method);
                     self.attached.extend(attached.pieces);
                     self.remarks.extend(attached.remark);
                 }
@@ -243,24 +239,44 @@ impl Session {
             .collect()
     }
 
-    /// Attaches probes at further places, found meanwhile; says what is to be said.
-    pub fn attach_further(&mut self, plan: &Plan, found: &[Elsewhere]) -> Vec<String> {
-        let attacher = Attacher { plan, maps: &self.maps, modules: &self.modules };
+    /// Attaches probes at further places, found meanwhile; says what is to be said. The events from there are of probes of
+    /// their own, which [`Session::probes`] has from then on, for they come by another method.
+    pub fn attach_further(&mut self, plan: &mut Plan, found: &[Elsewhere]) -> Vec<String> {
         let (found, hidden): (Vec<&Elsewhere>, Vec<&Elsewhere>) = found.iter().partition(|e| !e.is_hidden());
-        let mut remarks: Vec<String> = hidden.iter().map(|e| e.remark()).collect();
-        let places: Vec<(usize, Vec<u64>)> =
-            found.iter().map(|e| (e.function.index, e.symbols.iter().map(|s| s.address).collect())).collect();
+        let mut remarks: Vec<String> = hidden.iter().map(|e| e.hidden()).collect();
+        let known = plan.probes.len();
+        let added = found.into_iter().filter_map(|one| Some((plan.again(one.function.index)?, one)));
+        let added: BTreeMap<usize, &Elsewhere> = added.collect();
+        self.probes.extend(plan.probes.iter().skip(known).cloned());
+        let attacher = Attacher { plan, maps: &self.maps, modules: &self.modules };
+        let places: Vec<(usize, Vec<u64>)> = added
+            .iter()
+            .map(|(index, one)| (*index, one.symbols.iter().map(|s| s.address).collect()))
+            .collect();
         for (index, result) in attacher.further(&places) {
-            let Some(one) = found.iter().find(|e| e.function.index == index) else { continue };
+            let Some(one) = added.get(&index) else { continue };
             match result {
-                Ok(pieces) => {
-                    self.attached.extend(pieces);
-                    remarks.push(one.remark());
+                Ok(attached) => {
+                    log::debug!("{}: {} attached at further places", one.function.name, attached.method);
+                    self.set_method(index, attached.method);
+                    self.attached.extend(attached.pieces);
+                    remarks.push(one.attached_by(attached.method));
                 }
-                Err(error) => remarks.push(format!("{}, and that failed: {error}", one.remark())),
+                Err(error) => remarks.push(one.failed(&error)),
             }
         }
         remarks
+    }
+
+    /// Notes how a probe, and with it the one at the call's other end, was attached.
+    fn set_method(&mut self, index: usize, method: Method) {
+        let Some(probe) = self.probes.get_mut(index) else { return };
+        probe.method = method;
+        // An entry beside an fexit is an fentry.
+        let other = probe.pair.filter(|_| method != Method::Fexit);
+        if let Some(other) = other.and_then(|i| self.probes.get_mut(i as usize)) {
+            other.method = method;
+        }
     }
 
     /// The probes, each with the method that it was attached by in the end.
@@ -331,12 +347,13 @@ impl Session {
         self.refused_before = refused;
         let mut freed = 0;
         for calls in self.maps.calls.iter().chain(self.maps.kept.get()) {
-            for key in calls.keys()? {
+            calls.each_key(|key| {
                 let empty = |cell: Vec<u8>| cell.get(..8).is_some_and(|time| time.iter().all(|b| *b == 0));
-                if calls.lookup(&key)?.is_some_and(empty) && calls.delete(&key)? {
+                if calls.lookup(key)?.is_some_and(empty) && calls.delete(key)? {
                     freed += 1;
                 }
-            }
+                Ok(())
+            })?;
         }
         log::debug!("{refused} calls found no cell so far; {freed} cells freed");
         Ok(())

@@ -106,6 +106,32 @@ fn globs_cover_modules_when_asked_to() {
 }
 
 #[test]
+fn what_is_attached_a_second_time_has_probes_of_its_own() {
+    let (_folder, kernel) = kernel();
+    let mut request = Request {
+        targets: vec![spec("beta:beta_open", false)],
+        programs: Vec::new(),
+        mode: Mode::Both,
+        filter: Filter::default(),
+        force: false,
+        stack: false,
+        string_size: 64,
+        pointees: true,
+        ring_size: 1 << 16,
+    };
+    let mut plan = Plan::new(&kernel, &request).unwrap();
+    assert_eq!((plan.probes.len(), plan.again(1), plan.again(9)), (2, Some(2), None));
+    let ends: Vec<_> = plan.probes.iter().map(|p| (p.method, p.at_exit, p.pair)).collect();
+    let (fentry, fexit, kprobe) = (Method::Fentry, Method::Fexit, Method::Kprobe);
+    let planned = [(fentry, false, Some(1)), (fexit, true, Some(0))];
+    let again = [(kprobe, true, Some(3)), (kprobe, false, Some(2))];
+    assert_eq!(ends, [planned, again].concat());
+    request.mode = Mode::Exit;
+    let mut plan = Plan::new(&kernel, &request).unwrap();
+    assert_eq!((plan.again(0), plan.probes[1].pair, plan.probes[1].method), (Some(1), None, kprobe));
+}
+
+#[test]
 fn a_modules_types_read_right() {
     let (_folder, kernel) = kernel();
     let targets = vec![spec("beta:beta_open", false)];

@@ -23,6 +23,7 @@ Usage: workloads [--pid] [--wait] [--time] WORKLOAD
 Workloads:
   read-zero N SIZE      open /dev/zero, then read(2) SIZE bytes of it N times
   open-missing N PATH   openat(2) of PATH, which must be missing, N times (ENOENT)
+  open-fault N          openat(2) with a path that cannot be read, N times (EFAULT)
   connect-loopback N    connect(2) N times to a listener of its own on 127.0.0.1; prints LOCAL PORT of each
   connect-fault N       connect(2) N times with an address that cannot be read (EFAULT)
   exec-true N           fork, then execve(2) of /bin/true, N times, one after the other
@@ -164,6 +165,10 @@ fn prepare(words: &[&str]) -> Outcome<Ready> {
             let path = CString::new(*path).map_err(|_| Trouble::Usage("a NUL in PATH".into()))?;
             Box::new(move || open_missing(count, &path))
         }
+        ["open-fault", count] => {
+            let count = number(count)?;
+            Box::new(move || open_fault(count))
+        }
         ["connect-loopback", count] => {
             let count = number(count)?;
             let listener = sys::tcp_socket()?;
@@ -292,6 +297,17 @@ fn open_missing(count: u64, path: &CString) -> Outcome<Done> {
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {}
             Err(error) => return Err(Trouble::Unexpected(format!("openat: {error}, not ENOENT"))),
             Ok(_) => return Err(Trouble::Unexpected(format!("{} exists", path.to_string_lossy()))),
+        }
+    }
+    Ok(Done::default())
+}
+
+fn open_fault(count: u64) -> Outcome<Done> {
+    for _ in 0..count {
+        match sys::open_nowhere() {
+            Err(error) if error.raw_os_error() == Some(libc::EFAULT) => {}
+            Err(error) => return Err(Trouble::Unexpected(format!("openat: {error}, not EFAULT"))),
+            Ok(()) => return Err(Trouble::Unexpected("openat read a path that is not there".into())),
         }
     }
     Ok(Done::default())

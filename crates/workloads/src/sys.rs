@@ -32,6 +32,13 @@ pub fn open_c(path: &CString) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
+/// openat of a path that lies where no memory is.
+pub fn open_nowhere() -> io::Result<()> {
+    let nowhere = std::ptr::without_provenance(8);
+    // SAFETY: the kernel reads user memory with care; that it cannot is what is wanted.
+    check(unsafe { libc::openat(libc::AT_FDCWD, nowhere, libc::O_RDONLY) }.into()).map(drop)
+}
+
 /// read(fd, buffer, its length).
 pub fn read(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
     // SAFETY: the buffer is writable for the length given.

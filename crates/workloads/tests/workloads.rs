@@ -22,6 +22,7 @@ fn quiet_ones() {
         &["read-zero", "1000", "512"][..],
         &["read-zero", "0", "0"],
         &["open-missing", "100", "/no/such/file"],
+        &["open-fault", "100"],
         &["exec-true", "3"],
         &["fork", "3"],
         &["threads", "3", "100"],

@@ -6,9 +6,13 @@
  */
 #undef CONFIG_HAVE_JUMP_LABEL_HACK
 
+#include <linux/dcache.h>
 #include <linux/err.h>
+#include <linux/in.h>
+#include <linux/in6.h>
 #include <linux/module.h>
 #include <linux/moduleparam.h>
+#include <linux/socket.h>
 #include <linux/types.h>
 
 /* Not static, and opaque to the compiler's analysis across functions: the prototype is what the registers hold. */
@@ -45,6 +49,8 @@ SHAPE void bs_enum(enum bs_color low, enum bs_color red, enum bs_color blue, enu
 SHAPE void bs_enum64(enum bs_wide small, enum bs_wide huge) { OPAQUE; }
 SHAPE void bs_pointers(void *null, struct bs_pair *pair, const struct bs_flex *flex, void **error) { OPAQUE; }
 SHAPE void bs_callback(void (*fn)(u8, s8, u8, s8)) { OPAQUE; }
+SHAPE void bs_no_code(void (*data)(void), void (*beyond)(void)) { OPAQUE; }
+SHAPE void bs_stale(int n, const char *text, struct sockaddr *address, struct qstr *name) { OPAQUE; }
 SHAPE void bs_strings(const char *brief, const char *fits, const char *over, const char *longer) { OPAQUE; }
 SHAPE void bs_odd_strings(const char *odd, const char *empty, const char *null, char *writable) { OPAQUE; }
 SHAPE void bs_struct4(struct bs_four s, int after) { OPAQUE; }
@@ -121,6 +127,35 @@ static noinline int bs_suffixed(struct bs_pair *pair, int constant, int n)
 	return pair->first * constant + n;
 }
 
+/* No memory is here: between the modules' and the fixed mappings. */
+#define NOWHERE 0xffffffffff000000UL
+
+/* Calls of one function, each of which has less than the one before it. */
+static void stale(void)
+{
+	static struct sockaddr_in in = { .sin_family = AF_INET };
+	static struct sockaddr_in6 in6 = { .sin6_family = AF_INET6 };
+	static struct sockaddr unspecified = { .sa_family = AF_UNSPEC };
+	static struct qstr whole, brief, lost;
+
+	in.sin_port = htons(8080);
+	in.sin_addr.s_addr = htonl(0x7f000001);
+	in6.sin6_port = htons(443);
+	whole.name = (const unsigned char *)"the first name";
+	whole.len = 14;
+	brief.name = (const unsigned char *)"y";
+	brief.len = 1;
+	lost.name = (const unsigned char *)NOWHERE;
+	lost.len = 5;
+	bs_stale(1, "a text to be left over", (struct sockaddr *)&in, &whole);
+	bs_stale(2, NULL, NULL, NULL);
+	bs_stale(3, "a text to be left over", (struct sockaddr *)&in, &whole);
+	bs_stale(4, (const char *)NOWHERE, (struct sockaddr *)NOWHERE, (struct qstr *)NOWHERE);
+	bs_stale(5, "a text to be left over", (struct sockaddr *)&in6, &whole);
+	bs_stale(6, "", &unspecified, &lost);
+	bs_stale(7, "x", (struct sockaddr *)&in, &brief);
+}
+
 static int run(const char *value, const struct kernel_param *param)
 {
 	static char writable[] = "writable";
@@ -144,6 +179,8 @@ static int run(const char *value, const struct kernel_param *param)
 	bs_enum64(BS_SMALL, BS_HUGE);
 	bs_pointers(NULL, &pair, (const struct bs_flex *)&list, ERR_PTR(-2));
 	bs_callback(bs_int8);
+	bs_no_code((void (*)(void))&pair, (void (*)(void))NOWHERE);
+	stale();
 	bs_strings("brief", fits, over, longer);
 	bs_odd_strings(odd, "", NULL, writable);
 	bs_struct4((struct bs_four){ -2, 255, -1 }, -4);

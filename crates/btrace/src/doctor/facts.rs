@@ -185,6 +185,12 @@ fn machine(findings: &mut Findings) -> Capabilities {
     capabilities
 }
 
+/// Whether the kernel lets no BPF program read its memory (LOCKDOWN_BPF_READ_KERNEL, include/linux/security.h).
+fn is_locked_down() -> bool {
+    let text = system::read("/sys/kernel/security/lockdown");
+    text.is_ok_and(|text| system::chosen(&text) == Some("confidentiality"))
+}
+
 /// Whether BPF may be used at all; if not, what is wanting.
 fn may_use_bpf(capabilities: Capabilities) -> Result<(), String> {
     let missing = capabilities.missing_for_bpf();
@@ -333,7 +339,9 @@ fn programs(findings: &mut Findings, kernel: &Kernel, may: &Result<(), String>) 
     ] {
         for (name, purpose, since) in names {
             let plain = name.replace("BPF_FUNC_", "bpf_");
-            if has(kernel, name) {
+            if name.contains("probe_read_kernel") && is_locked_down() {
+                findings.add(&plain, State::No, format!("{purpose}: the kernel is locked down"), None);
+            } else if has(kernel, name) {
                 findings.add(&plain, State::Ok, *purpose, None);
             } else {
                 let remedy = format!("Linux {since} and later have it");
@@ -522,6 +530,12 @@ fn verdict(
         _ => Ok(()),
     };
     let command = anything.clone().and_then(|()| {
+        if is_locked_down() {
+            return Err(
+                "a command's children are followed by reading kernel memory, and the kernel is locked down"
+                    .into(),
+            );
+        }
         files.hold.as_ref().copied().map_err(|refusal| format!("its command cannot be held: {refusal}"))
     });
     let stack = anything.clone().and_then(|()| match files.addresses {

@@ -3,7 +3,7 @@
 use super::{Stacks, Symbols, decimal, error_name, fault, pointee, pointer_error};
 use crate::clock::Clock;
 use symbols::Resolved;
-use trace::{Event, Probe, Stack, Text, Value};
+use trace::{Event, Probe, Stack, TargetKind, Text, Value};
 
 /// Renders events as JSON lines.
 pub struct Json {
@@ -59,9 +59,14 @@ impl Json {
             let syscall = probe.target.syscall.as_ref().map_or(String::new(), |call| {
                 format!("\"syscall\":{},\"compat\":{},", string(&call.name), call.compat)
             });
+            let event = match (probe.target.kind, probe.at_exit) {
+                (TargetKind::Tracepoint, _) => "tracepoint",
+                (_, false) => "entry",
+                (_, true) => "exit",
+            };
             let module = probe.target.module.as_deref().map_or("null".to_string(), string);
             Fixed {
-                head: format!("{{\"target\":{name},\"module\":{module}{program},{syscall}\"method\":{method},\"time\":\"")
+                head: format!("{{\"target\":{name},\"module\":{module}{program},{syscall}\"method\":{method},\"event\":\"{event}\",\"time\":\"")
                     .into_bytes(),
                 args: args.collect(),
                 retval: retval.into_bytes(),

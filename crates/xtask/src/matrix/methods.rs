@@ -1,11 +1,12 @@
 //! Attach methods: which one the kernel offers, and that each of them misses no call and no return.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
-use super::{Check, NO_MODULE_TYPES, json, refused};
+use super::Check;
+use super::judging::{NO_MODULE_TYPES, json, refused};
 use crate::frames::Ran;
 
 /// `uname -r`, then a command traced in each mode: `== MODE STATUS SUMMARY`, then the events as JSON, through `sed $cut`.
@@ -100,6 +101,7 @@ pub(super) const CHECKS: &[Check] = &[
     ONE,
     VARIADIC,
     NAMESAKES,
+    FOUND_LATE,
     SUFFIXED,
 ];
 
@@ -149,7 +151,7 @@ const RECURSION: Check = Check {
             let ran = Ran { status: 2, stdout: String::new(), stderr: ran.stderr.clone() };
             return refused(&ran, NO_MODULE_TYPES);
         }
-        let (_, lost) = super::summary(ran)?;
+        let (_, lost) = super::judging::summary(ran)?;
         ensure!(ran.status == 0 && lost == 0, "status {}, {lost} lost", ran.status);
         ensure!(!ran.stderr.contains(" not seen"), "{}", ran.stderr);
         let of = |target: &str, exit: bool| -> Vec<&Value> {
@@ -260,6 +262,53 @@ const NAMESAKES: Check = Check {
     },
 };
 
+const FOUND_LATE: Check = Check {
+    name: "functions found late: their events say by what they come, entries and exits in pairs, and their stacks have none of our frames",
+    command: r#"
+        [ -e /sys/module/btrace_shapes ] || { insmod /lab/btrace_shapes.ko || exit 98; mine=1; }
+        run=/sys/module/btrace_shapes/parameters/run
+        btrace -v -k btrace_shapes:bs_same --mode both --json --output-stack -o /tmp/o \
+            -c "echo 1 >$run; workloads sleep-ms 4000; for i in 1 2 3; do echo 1 >$run; done"
+        s=$?; [ $s = 0 ] && cat /tmp/o && btrace -k btrace_shapes:bs_same --json --output-stack -c "workloads sleep-ms 4000; echo 1 >$run"
+        [ "$mine" ] && rmmod btrace_shapes; exit $s"#,
+    judge: |ran| {
+        if ran.status == 2 {
+            ensure!(ran.stderr.contains(super::judging::NO_MODULE_TYPES), "{}", ran.stderr);
+            return Ok(());
+        }
+        ensure!(ran.status == 0, "exit status {}", ran.status);
+        let events = json(ran)?;
+        let (mut methods, mut open) = (BTreeMap::new(), BTreeMap::new());
+        for event in &events {
+            let n = event["args"][0]["value"].as_u64().context("n")?;
+            let method = event["method"].as_str().context("method")?;
+            // An entry beside an fexit is an fentry.
+            let method = if method == "fentry" { "fexit" } else { method };
+            ensure!(*methods.entry(n).or_insert(method) == method, "{event}");
+            let frames = event["stack"].as_array().context("stack")?;
+            let symbols: Vec<&str> = frames.iter().filter_map(|f| f["symbol"].as_str()).collect();
+            ensure!(symbols.iter().any(|s| *s == "run" || *s == "bs_other"), "{event}");
+            for ours in ["bpf_", "kprobe", "ftrace", "fprobe", "arch_rethook", "__fprobe"] {
+                ensure!(!symbols.iter().any(|s| s.starts_with(ours)), "{ours}: {event}");
+            }
+            let Some(call) = event["call"].as_str() else { continue };
+            if event["event"] == "entry" {
+                ensure!(open.insert(call, event).is_none(), "an entry twice: {event}");
+            } else {
+                let entry = open.remove(call).with_context(|| format!("no entry of {event}"))?;
+                ensure!(entry["args"] == event["args"] && event["duration_ns"].is_u64(), "{entry} {event}");
+            }
+        }
+        ensure!(open.is_empty(), "{} entries without exits", open.len());
+        let [one, other] = [1, 2].map(|n| methods.get(&n).copied().unwrap_or("none"));
+        let late = |method: &str| method == "kprobe" || method == "kprobe_multi";
+        ensure!(late(one) != late(other), "{one} and {other}");
+        let said = if late(one) { one } else { other };
+        ensure!(ran.stderr.contains(&format!("are traced too, by {said}, from now on")), "{}", ran.stderr);
+        Ok(())
+    },
+};
+
 const SUFFIXED: Check = Check {
     name: "functions of the kernel of which only copies are left that the compiler made: found by their base names, traced, and it is said",
     command: r#"
@@ -273,7 +322,7 @@ const SUFFIXED: Check = Check {
         s=$?; cut -d ' ' -f 1 /tmp/o | sort | uniq -c; exit $s"#,
     judge: |ran| {
         ensure!(ran.status == 0, "status {}: {}", ran.status, ran.stderr);
-        let (printed, lost) = super::summary(ran)?;
+        let (printed, lost) = super::judging::summary(ran)?;
         let mut lines = ran.stdout.lines();
         let asked: u32 = lines.next().context("how many")?.trim().parse()?;
         let seen: Vec<&str> = lines.filter_map(|l| l.split_ascii_whitespace().nth(1)).collect();
@@ -310,7 +359,7 @@ fn modes(ran: &Ran, wanted: &[&str]) -> Result<((u32, u32), Vec<Mode>)> {
             let (status, summary) = rest.split_once(' ').context("status")?;
             ensure!(status == "0", "{name}: status {status}: {summary}");
             let summary = Ran { status: 0, stdout: String::new(), stderr: summary.to_string() };
-            let (printed, lost) = super::summary(&summary)?;
+            let (printed, lost) = super::judging::summary(&summary)?;
             ensure!(lost == 0, "{name}: {lost} lost");
             let unseen = match summary.stderr.split_once(" not seen") {
                 None => 0,
@@ -399,7 +448,7 @@ fn many(release: (u32, u32), exit: bool) -> &'static str {
 }
 
 fn is_exit(event: &Value) -> bool {
-    event.get("duration_ns").is_some()
+    event["event"] == "exit"
 }
 
 fn args(event: &Value) -> &[Value] {

@@ -138,10 +138,10 @@ const MODULES_IN_JSON: Check = Check {
         losetup -d /dev/loop0 2>/dev/null; exit $s",
     judge: |ran| {
         if ran.status == 2 {
-            return super::refused(ran, super::NO_MODULE_TYPES);
+            return super::judging::refused(ran, super::judging::NO_MODULE_TYPES);
         }
-        super::no_loss(ran)?;
-        let events = super::json(ran)?;
+        super::judging::no_loss(ran)?;
+        let events = super::judging::json(ran)?;
         let of = |target: &str| events.iter().find(|e| e["target"] == target).cloned();
         let module = of("loop:lo_ioctl").context("loop:lo_ioctl")?;
         ensure!(module["module"] == "loop", "{module}");
@@ -164,7 +164,7 @@ const PROCESS_ENDS: Check = Check {
         grep -c count=11, /tmp/o; grep -c count=12, /tmp/o; grep -c 'has ended$' /tmp/said",
     judge: |ran| {
         ensure!(ran.stdout == "goes on\n0\n4000\n500\n2\n", "{:?}", ran.stdout);
-        let (_, lost) = super::summary(ran)?;
+        let (_, lost) = super::judging::summary(ran)?;
         ensure!(lost == 0, "{lost} lost");
         Ok(())
     },

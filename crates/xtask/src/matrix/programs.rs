@@ -1,6 +1,7 @@
 //! BPF programs as targets. What the workload's programs do: crates/workloads/src/programs.rs.
 
-use super::{Check, json, refused, summary};
+use super::Check;
+use super::judging::{json, refused, summary};
 use crate::frames::Ran;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -87,7 +88,8 @@ pub(super) const CHECKS: &[Check] = &[
             let mut counts: BTreeMap<(&str, bool, bool), usize> = BTreeMap::new();
             for event in &events {
                 let target = event["target"].as_str().context("target")?;
-                let exit = !event["retval"].is_null();
+                let exit = event["event"] == "exit";
+                ensure!(exit != event["retval"].is_null(), "{event}");
                 *counts.entry((target, exit, !event["call"].is_null())).or_default() += 1;
                 shape(event, target, exit)?;
             }
@@ -369,7 +371,7 @@ fn stacks_of_programs(ran: &Ran) -> Result<()> {
     ];
     for (target, caller) in callers {
         for end in ["→", "←"] {
-            let events = super::stacks(ran, &format!("{end} {target}[bpf] "))?;
+            let events = super::judging::stacks(ran, &format!("{end} {target}[bpf] "))?;
             ensure!(events.len() == 40, "{end} {} of {target}", events.len());
             for (_, frames) in &events {
                 let ours = ["_en_", "_ex_", "bpf_trampoline_", "bpf_get_stack"];

@@ -1,6 +1,8 @@
 //! A ring buffer for each CPU: the programs on every kernel, forced; the merge where there are many CPUs.
 
-use super::{Check, Ran, json, no_loss, summary};
+use super::Check;
+use super::judging::{json, no_loss, summary};
+use crate::frames::Ran;
 use anyhow::{Context, Result, ensure};
 use std::collections::BTreeMap;
 

@@ -4,7 +4,8 @@
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 
-use super::{Check, NO_MODULE_TYPES, json, no_loss, refused};
+use super::Check;
+use super::judging::{NO_MODULE_TYPES, json, no_loss, refused};
 use crate::frames::Ran;
 
 /// Kernels of the lab, as far as the checks tell them apart.
@@ -21,7 +22,7 @@ pub(super) const CHECKS: &[Check] = &[
             insmod /lab/btrace_shapes.ko || exit 98
             btrace -v -k 'btrace_shapes:bs_*' -o /tmp/shapes.txt -c 'echo 1 >/sys/module/btrace_shapes/parameters/run' 2>/tmp/shapes.err
             s=$?
-            for some in 'int*,bool,char,enum*,pointers,callback' '*strings,struct*,sockptr,bits,nested,array,tag' \
+            for some in 'int*,bool,char,enum*,pointers,callback,no_code' '*strings,struct*,sockptr,bits,nested,array,tag' \
                 'union,six,seven,eight,twelve,straddle,large,variadic,void' 'ret_*'; do
                 btrace -k "btrace_shapes:bs_{$some}" --json -c 'echo 1 >/sys/module/btrace_shapes/parameters/run' 2>/dev/null
             done >/tmp/shapes.json
@@ -129,6 +130,22 @@ pub(super) const CHECKS: &[Check] = &[
             );
             let event = event(ran)?;
             ensure!(event["args"][0]["value"] == *address, "{event}");
+            Ok(())
+        },
+    },
+    Check {
+        // Before 6.4 a module's data lies right behind its code.
+        name: "case 3: a pointer to a module's data, and one to nothing, are not given the name of the last function before",
+        command: "shape bs_no_code",
+        judge: |ran| {
+            let text = "(void (*)(void))data=PTR, (void (*)(void))beyond=PTR";
+            shows(ran, ANY, text, json!(["PTR", "PTR"]), None)?;
+            if release(ran)? >= ANY {
+                let event = event(ran)?;
+                for arg in &event["args"].as_array().context("args")?[..] {
+                    ensure!(arg["symbol"].is_null() && arg["offset"].is_null(), "{event}");
+                }
+            }
             Ok(())
         },
     },

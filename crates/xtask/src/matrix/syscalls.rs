@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, ensure};
 
-use super::{Check, json, no_loss, refused};
+use super::Check;
+use super::judging::{json, no_loss, refused};
 use crate::frames::Ran;
 
 /// The table that btrace goes by.

@@ -1,6 +1,7 @@
 //! What an event says of the object behind a pointer: sockets, addresses, paths, packets, code, BPF objects.
 
-use super::{Check, json, no_loss};
+use super::Check;
+use super::judging::{json, no_loss};
 use crate::frames::Ran;
 use anyhow::{Context, Result, anyhow, ensure};
 use schema::Schema;
@@ -8,7 +9,7 @@ use serde_json::Value;
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
-        name: "sockets: TCP over loopback, with the workload's ports",
+        name: "case 22: sockets: TCP over loopback, with the workload's ports, in the order that people read",
         command: r"
             btrace -k tcp_connect --mode entry -o /tmp/said-a -c 'workloads connect-loopback 20 >/tmp/said-ports'; s=$?
             cat /tmp/said-ports; cat /tmp/said-a; exit $s",
@@ -246,7 +247,7 @@ pub(super) const CHECKS: &[Check] = &[
         },
     },
     Check {
-        name: "errors in pointers, by name, with nothing behind them",
+        name: "case 22: errors in pointers, by name, with nothing behind them",
         command: r"
             btrace -k 'do_fil{p,e}_open' -c 'workloads open-missing 2 /no/such/file'
             btrace -k 'do_fil{p,e}_open' --json -c 'workloads open-missing 2 /no/such/file'",
