@@ -20,7 +20,7 @@ enum Machine {
 
 /// Where a listing is.
 enum Cursor<'a> {
-    X86(x86::Cursor<'a>),
+    X86(Box<x86::Cursor<'a>>),
     Arm64(arm64::Cursor),
 }
 
@@ -45,7 +45,7 @@ impl Disassembler {
         let cursor = match &self.machine {
             Machine::X86(_) => {
                 x86::find_labels(bytes, address, &mut self.labels);
-                Cursor::X86(x86::Cursor::new(bytes, address))
+                Cursor::X86(Box::new(x86::Cursor::new(bytes, address)))
             }
             Machine::Arm64 => {
                 arm64::find_labels(bytes, &mut self.labels);
