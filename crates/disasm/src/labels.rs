@@ -1,9 +1,11 @@
 //! Which instructions of a listing are jumped to from within it.
 
-/// Labels in the order of addresses; a label's number is its place plus one.
+/// Labels in the order in which the listing comes to them, by how far into it they are; a label's number is its place plus one.
 #[derive(Debug, Default)]
 pub(crate) struct Labels {
-    addresses: Vec<u64>,
+    offsets: Vec<u64>,
+    /// Address of the listing.
+    address: u64,
     /// A bit for each byte of the listing: an instruction begins there.
     starts: Vec<u64>,
     /// The next label the listing comes to.
@@ -13,7 +15,7 @@ pub(crate) struct Labels {
 impl Labels {
     /// Begins anew, for a listing of so many bytes.
     pub fn begin(&mut self, length: usize) {
-        self.addresses.clear();
+        self.offsets.clear();
         self.starts.clear();
         self.starts.resize(length.div_ceil(64), 0);
         self.next = 0;
@@ -28,32 +30,29 @@ impl Labels {
 
     /// A jump goes so far into the listing.
     pub fn jump(&mut self, offset: u64) {
-        self.addresses.push(offset);
+        self.offsets.push(offset);
     }
 
     /// All is known: jumps into the midst of instructions have no label.
     pub fn finish(&mut self, address: u64) {
-        self.addresses.sort_unstable();
-        self.addresses.dedup();
+        self.offsets.sort_unstable();
+        self.offsets.dedup();
         let starts = &self.starts;
-        self.addresses.retain(|offset| {
+        self.offsets.retain(|offset| {
             starts.get((offset / 64) as usize).is_some_and(|word| word >> (offset % 64) & 1 == 1)
         });
-        for label in &mut self.addresses {
-            *label = label.wrapping_add(address);
-        }
+        self.address = address;
     }
 
     /// The label of an address.
     pub fn at(&self, address: u64) -> Option<u32> {
-        // Short lists, mostly: addresses ascend within a listing, but where it wraps around the end of the address space.
-        let place = self.addresses.binary_search(&address).ok()?;
+        let place = self.offsets.binary_search(&address.wrapping_sub(self.address)).ok()?;
         u32::try_from(place + 1).ok()
     }
 
     /// The label at the instruction the listing has come to; asked in the order of addresses.
     pub fn come_to(&mut self, address: u64) -> Option<u32> {
-        if self.addresses.get(self.next) != Some(&address) {
+        if self.offsets.get(self.next) != Some(&address.wrapping_sub(self.address)) {
             return None;
         }
         self.next += 1;

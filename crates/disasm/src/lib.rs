@@ -57,6 +57,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod arm64;
 mod decoded;
 mod labels;
 mod line;

@@ -4,7 +4,7 @@ use crate::decoded::{Class, Decoded};
 use crate::labels::Labels;
 use crate::line::{Instruction, Line, Source, Target, TargetKind, Targets};
 use crate::site::{self, Surroundings};
-use crate::{Arch, Flow, Frame, Symbols, Syntax, x86};
+use crate::{Arch, Flow, Frame, Symbols, Syntax, arm64, x86};
 
 /// Makes listings of one architecture. Worth keeping: it learns as it goes.
 pub struct Disassembler {
@@ -15,18 +15,21 @@ pub struct Disassembler {
 
 enum Machine {
     X86(x86::Writer),
+    Arm64,
 }
 
 /// Where a listing is.
 enum Cursor<'a> {
-    X86(x86::Cursor<'a>),
+    X86(Box<x86::Cursor<'a>>),
+    Arm64(arm64::Cursor),
 }
 
 impl Disassembler {
     /// For an architecture, in a syntax.
     pub fn new(arch: Arch, syntax: Syntax) -> Disassembler {
         let machine = match arch {
-            Arch::X86_64 | Arch::Arm64 => Machine::X86(x86::Writer::new(syntax)),
+            Arch::X86_64 => Machine::X86(x86::Writer::new(syntax)),
+            Arch::Arm64 => Machine::Arm64,
         };
         Disassembler { machine, labels: Labels::default(), text: Vec::new() }
     }
@@ -42,7 +45,11 @@ impl Disassembler {
         let cursor = match &self.machine {
             Machine::X86(_) => {
                 x86::find_labels(bytes, address, &mut self.labels);
-                Cursor::X86(x86::Cursor::new(bytes, address))
+                Cursor::X86(Box::new(x86::Cursor::new(bytes, address)))
+            }
+            Machine::Arm64 => {
+                arm64::find_labels(bytes, &mut self.labels);
+                Cursor::Arm64(arm64::Cursor::default())
             }
         };
         self.labels.finish(address);
@@ -139,6 +146,9 @@ impl<S: Symbols + ?Sized> Lines<'_, S> {
         text.clear();
         let decoded = match (machine, &mut self.cursor) {
             (Machine::X86(writer), Cursor::X86(cursor)) => cursor.next(writer, rest, text),
+            (_, Cursor::Arm64(cursor)) => cursor.next(rest, address, text),
+            // A cursor is made for its machine.
+            (Machine::Arm64, Cursor::X86(_)) => return None,
         };
         let bytes = rest.get(..decoded.length.max(1)).unwrap_or(rest);
         let targets = targets(&decoded, labels, self.symbols);

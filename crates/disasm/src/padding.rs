@@ -1,7 +1,7 @@
 //! Where a function ends, when it is only known where the next one begins.
 
 use crate::decoded::Class;
-use crate::{Arch, Flow, x86};
+use crate::{Arch, Flow, arm64, x86};
 
 /// A function's bytes without the padding behind it: breakpoints, no-ops and zeros up to the next symbol.
 ///
@@ -22,7 +22,8 @@ pub fn trim_padding(bytes: &[u8], arch: Arch) -> &[u8] {
         }
     };
     match arch {
-        Arch::X86_64 | Arch::Arm64 => x86::walk(bytes, &mut visit),
+        Arch::X86_64 => x86::walk(bytes, &mut visit),
+        Arch::Arm64 => arm64::walk(bytes, &mut visit),
     }
     if any_code { bytes.get(..end).unwrap_or(bytes) } else { bytes }
 }
@@ -55,5 +56,15 @@ mod tests {
         assert_eq!(trimmed(&[0x90; 16]), 16);
         assert_eq!(trimmed(&[0xcc; 3]), 3);
         assert_eq!(trimmed(&[]), 0);
+    }
+
+    #[test]
+    fn arm64_too() {
+        let words = |words: &[u32]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
+        let (ret, nop, brk) = (0xd65f_03c0, 0xd503_201f, 0xd420_0000);
+        assert_eq!(trim_padding(&words(&[nop, ret, nop, brk, 0]), Arch::Arm64).len(), 8);
+        assert_eq!(trim_padding(&words(&[ret, nop, ret]), Arch::Arm64).len(), 12);
+        assert_eq!(trim_padding(&words(&[nop, nop]), Arch::Arm64).len(), 8);
+        assert_eq!(trim_padding(&[0xc0, 0x03, 0x5f, 0xd6, 0, 0], Arch::Arm64).len(), 4);
     }
 }

@@ -1,5 +1,6 @@
 //! What tests share: the functions in testdata, and objdump.
-#![allow(clippy::unwrap_used)]
+// Each test uses a part of it.
+#![allow(clippy::unwrap_used, dead_code)]
 
 use disasm::{Arch, Disassembler, Line, NoSymbols, Syntax};
 use std::io::Write;
@@ -13,7 +14,6 @@ pub struct Function {
 }
 
 /// All of them.
-#[allow(dead_code)]
 pub fn functions() -> Vec<Function> {
     let mut rest: &[u8] = include_bytes!("../../testdata/functions.bin");
     let mut functions = Vec::new();
