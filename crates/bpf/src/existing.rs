@@ -139,7 +139,7 @@ impl Program {
         })
     }
 
-    fn fill(&self, raw: &mut ProgInfoRaw) -> Result<()> {
+    pub(crate) fn fill(&self, raw: &mut ProgInfoRaw) -> Result<()> {
         let info = std::slice::from_mut(raw);
         let mut attr = GetInfo {
             bpf_fd: self.as_fd().as_raw_fd() as u32,

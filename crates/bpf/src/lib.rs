@@ -15,6 +15,8 @@ mod btf;
 mod error;
 mod existing;
 pub mod features;
+mod file_map;
+mod jited;
 mod kprobe;
 mod link;
 mod map;
@@ -32,6 +34,8 @@ pub use existing::{
     ProgDetails, btf_bytes, link_ids, map_ids, pinned_program_id, program_ids, program_ids_of_process,
     tail_called_programs,
 };
+pub use file_map::FileMap;
+pub use jited::{Jited, JitedLine};
 pub use kprobe::{KprobeAt, attach_kprobe};
 pub use link::{Link, attach_kprobe_multi, attach_tracing_multi, attach_trampoline, open_raw_tracepoint};
 pub use map::{Map, MapType, online_cpus};

@@ -90,7 +90,13 @@ pub struct Table {
     names: String,
     /// Module names; the first, empty, is the kernel's own.
     modules: Vec<String>,
+    /// Where each of [`ANCHORS`] is.
+    anchors: Vec<(&'static str, u64)>,
 }
+
+/// Symbols of the kernel's own by which its place in memory is told from the one it was linked for: every architecture has
+/// one of them, once.
+const ANCHORS: [&str; 2] = ["_stext", "_text"];
 
 /// What begins at an address: a name in the text, or nothing that has one.
 #[derive(Clone, Copy, Debug)]
@@ -134,6 +140,7 @@ impl Table {
             entries: Vec::with_capacity(1 << 18),
             names: String::with_capacity(8 << 20),
             modules: vec![String::new()],
+            anchors: Vec::new(),
         };
         let mut line = Vec::with_capacity(256);
         let mut lines = 0usize;
@@ -170,6 +177,9 @@ impl Table {
         if address == 0 || !(code || end) || name.starts_with(b"$") {
             return;
         }
+        if let Some(anchor) = ANCHORS.iter().find(|anchor| anchor.as_bytes() == name) {
+            self.anchors.push((anchor, address));
+        }
         // Padding before a function, not the function: nothing returns there.
         let nameless = end || name.starts_with(b"__pfx_");
         let Ok(name) = std::str::from_utf8(if nameless { b"" } else { name }) else { return };
@@ -205,6 +215,11 @@ impl Table {
         let module =
             self.modules.get(usize::from(entry.module)).map(String::as_str).filter(|m| !m.is_empty());
         Some(Resolved { name, offset, module })
+    }
+
+    /// Symbols of the kernel's own that tell where it lies (`_stext`, `_text`), with their addresses.
+    pub(crate) fn anchors(&self) -> &[(&'static str, u64)] {
+        &self.anchors
     }
 
     /// Symbols that it holds.
