@@ -6,8 +6,8 @@ use crate::logging::say;
 use crate::namesakes::Namesakes;
 use crate::output::{Flow, Output};
 use crate::progress::Shown;
-use crate::render::{Renderer, Style, colour_wanted};
-use anyhow::bail;
+use crate::render::{Renderer, StackOptions, Style, colour_wanted};
+use anyhow::{Context, bail};
 use bpf::{Held, Signals, Watched};
 use std::ops::ControlFlow;
 use std::os::fd::AsFd;
@@ -66,6 +66,9 @@ impl Running {
     /// Plans, attaches, and lets the command run. An error here means that nothing was traced; `None`, that a signal came
     /// first.
     pub fn start(args: &Args, mut request: Request) -> anyhow::Result<Option<Running>> {
+        // Refused before anything is loaded.
+        let vmlinux = args.vmlinux.as_deref().map(symbols::lines::open_vmlinux).transpose();
+        let vmlinux = vmlinux.context("--vmlinux")?;
         let output = Output::open(args.output.as_deref())?;
         // Until here a signal ends us as it ends any program, unless a shell's background job ignores it; from here on it is
         // heard in any case.
@@ -105,7 +108,7 @@ impl Running {
         let colour = colour_wanted(args.color, output.is_terminal());
         let style = Style { json: args.json, colour, verbose: args.verbose > 0 };
         let ours = if args.output_stack { session.tags()? } else { Default::default() };
-        let renderer = Renderer::new(style, session.probes(), clock, ours);
+        let renderer = Renderer::new(style, session.probes(), clock, StackOptions { ours, vmlinux });
         let namesakes = Namesakes::of(&session);
         if let Some(command) = &command {
             command.release()?;

@@ -122,7 +122,7 @@ impl Json {
             let error = error_name(&retval).or_else(|| pointer_error(&retval));
             value(&retval, error, symbols, out);
         }
-        if let (Some(stacks), Some(stack)) = (&self.stacks, event.stack()) {
+        if let (Some(stacks), Some(stack)) = (&mut self.stacks, event.stack()) {
             out.extend_from_slice(b",\"stack\":");
             match stack {
                 Stack::Frames(frames) => stacks.json(frames, out),
