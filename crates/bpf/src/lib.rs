@@ -15,7 +15,9 @@ mod btf;
 mod error;
 mod existing;
 pub mod features;
+mod file_map;
 mod image;
+mod jited;
 mod kprobe;
 mod link;
 mod map;
@@ -34,7 +36,9 @@ pub use existing::{
     MapInfo, ProgDetails, btf_bytes, link_ids, map_ids, map_info, pinned_program_id, program_ids,
     program_ids_of_process, tail_called_programs,
 };
+pub use file_map::FileMap;
 pub use image::{ImageFunction, ProgImage};
+pub use jited::{Jited, JitedLine};
 pub use kprobe::{KprobeAt, attach_kprobe};
 pub use link::{Link, attach_kprobe_multi, attach_tracing_multi, attach_trampoline, open_raw_tracepoint};
 pub use map::{Map, MapType, online_cpus};

@@ -100,9 +100,15 @@ pub struct Args {
     #[arg(short, long, value_enum, value_name = "MODE")]
     pub mode: Option<ModeArg>,
 
-    /// Show the kernel stack of each event; with -v addresses, and our own frames, too
+    /// Show the kernel stack of each event, with source lines where debug information is found; with -v addresses, and our own
+    /// frames, too
     #[arg(long)]
     pub output_stack: bool,
+
+    /// The running kernel's file with debug information, for source lines; by default it is looked for where distributions
+    /// put it
+    #[arg(long, value_name = "PATH", requires = "output_stack")]
+    pub vmlinux: Option<PathBuf>,
 
     /// Only this process; the trace ends when it has ended (repeatable)
     #[arg(long, value_name = "PID", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=i64::from(i32::MAX)))]

@@ -6,9 +6,10 @@ use crate::logging::say;
 use crate::namesakes::Namesakes;
 use crate::output::{Flow, Output};
 use crate::progress::Shown;
-use crate::render::{Renderer, Style, colour_wanted};
-use anyhow::bail;
+use crate::render::{Renderer, StackOptions, Style, colour_wanted};
+use anyhow::{Context, bail};
 use bpf::{Held, Signals, Watched};
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -68,6 +69,9 @@ impl Running {
     /// Plans, attaches, and lets the command run. An error here means that nothing was traced; `None`, that a signal came
     /// first.
     pub fn start(args: &Args, mut request: Request) -> anyhow::Result<Option<Running>> {
+        // Refused before anything is loaded.
+        let vmlinux = args.vmlinux.as_deref().map(symbols::lines::open_vmlinux).transpose();
+        let vmlinux = vmlinux.context("--vmlinux")?;
         let output = Output::open(args.output.as_deref())?;
         // Until here a signal ends us as it ends any program, unless a shell's background job ignores it; from here on it is
         // heard in any case.
@@ -106,7 +110,8 @@ impl Running {
         say(format_args!("{} btrace is running.. ({targets})", clock.now()));
         let colour = colour_wanted(args.color, output.is_terminal());
         let style = Style { json: args.json, colour, verbose: args.verbose > 0 };
-        let renderer = renderer(&session, style, clock.clone())?;
+        let stacks = StackOptions { ours: ours(&session)?, vmlinux, lines: None };
+        let renderer = Renderer::new(style, session.probes(), clock.clone(), stacks);
         let namesakes = Namesakes::of(&session);
         if let Some(command) = &command {
             command.release()?;
@@ -176,7 +181,9 @@ impl Running {
             }
             if self.namesakes.attach(&mut self.plan, &mut self.session) {
                 // Before any of their events is handed over.
-                self.renderer = renderer(&self.session, self.style, self.clock.clone())?;
+                let lines = self.renderer.take_lines();
+                let stacks = StackOptions { ours: ours(&self.session)?, vmlinux: None, lines };
+                self.renderer = Renderer::new(self.style, self.session.probes(), self.clock.clone(), stacks);
             }
             if let Some(end) = self.pause(got)? {
                 return Ok(end);
@@ -354,10 +361,9 @@ impl Running {
 }
 
 /// What shows the events of a session's probes. It reads the kernel's symbols if it has a use for them, our programs' too.
-fn renderer(session: &Session, style: Style, clock: Clock) -> anyhow::Result<Renderer> {
+fn ours(session: &Session) -> anyhow::Result<BTreeSet<String>> {
     let stacks = session.probes().iter().any(|probe| probe.layout.stack.is_some());
-    let ours = if stacks { session.tags()? } else { Default::default() };
-    Ok(Renderer::new(style, session.probes(), clock, ours))
+    Ok(if stacks { session.tags()? } else { BTreeSet::new() })
 }
 
 /// Watches the processes that are traced alone. Where that is refused the trace does not end by itself.

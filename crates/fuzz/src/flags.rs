@@ -20,6 +20,7 @@ const FLAGS: &[&str] = &[
     "--dry-run",
     "--mode",
     "--output-stack",
+    "--vmlinux",
     "--filter-pid",
     "--filter-tid",
     "--filter-comm",

@@ -9,6 +9,7 @@
 mod btf;
 mod events;
 mod flags;
+mod lines;
 mod random;
 mod targets;
 
@@ -28,6 +29,8 @@ pub enum Target {
     Targets,
     /// Command lines
     Flags,
+    /// Files with debug information
+    Lines,
 }
 
 /// When to end.
@@ -72,6 +75,7 @@ pub fn run(target: Target, first_seed: u64, until: Until) -> anyhow::Result<Repo
         Target::Events => Box::new(events::EventFuzz::new()?),
         Target::Targets => Box::new(targets::TargetFuzz::new()?),
         Target::Flags => Box::new(flags::FlagFuzz),
+        Target::Lines => Box::new(lines::LinesFuzz::new()?),
     };
     let mut report = Report::default();
     let started = Instant::now();

@@ -28,3 +28,8 @@ fn targets() {
 fn flags() {
     clean(Target::Flags, 1_000);
 }
+
+#[test]
+fn lines() {
+    clean(Target::Lines, 2_000);
+}

@@ -96,7 +96,13 @@ pub struct Table {
     names: String,
     /// Module names; the first, empty, is the kernel's own.
     modules: Vec<String>,
+    /// Where each of [`ANCHORS`] is.
+    anchors: Vec<(&'static str, u64)>,
 }
+
+/// Symbols of the kernel's own by which its place in memory is told from the one it was linked for: every architecture has
+/// one of them, once.
+const ANCHORS: [&str; 2] = ["_stext", "_text"];
 
 /// What begins at an address: a name in the text, or nothing that has one.
 #[derive(Clone, Copy, Debug)]
@@ -159,6 +165,7 @@ impl Table {
             entries: Vec::with_capacity(symbols),
             names: String::with_capacity(names),
             modules: vec![String::new()],
+            anchors: Vec::new(),
         }
     }
 
@@ -219,6 +226,9 @@ impl Table {
         let end = data || ENDS.contains(&name);
         if address == 0 || !(wanted(kind) || end) || name.starts_with(b"$") {
             return;
+        }
+        if let Some(anchor) = ANCHORS.iter().find(|anchor| anchor.as_bytes() == name) {
+            self.anchors.push((anchor, address));
         }
         // Padding before a function, not the function: nothing returns there.
         let nameless = end || name.starts_with(b"__pfx_");
@@ -281,6 +291,11 @@ impl Table {
             name,
             module: module.filter(|m| !m.is_empty()),
         })
+    }
+
+    /// Symbols of the kernel's own that tell where it lies (`_stext`, `_text`), with their addresses.
+    pub(crate) fn anchors(&self) -> &[(&'static str, u64)] {
+        &self.anchors
     }
 
     /// Symbols that it holds.
@@ -415,7 +430,10 @@ mod tests {
         let last = "bpf_prog_6deef7357e7b4530_en_bar";
         assert_eq!(extent(0xffffffffc0200000), Some((last, 0xffffffffc0200000, None)), "nothing follows");
         let names: Vec<&str> = code.extents().map(|e| e.name).collect();
-        assert_eq!(names, ["_text", "foo.isra.0", "bar", "s_next", "bpf_prog_6deef7357e7b4530_en_bar"]);
+        assert_eq!(
+            names,
+            ["_text", "foo.isra.0", "bar", "_sinittext", "s_next", "bpf_prog_6deef7357e7b4530_en_bar"]
+        );
         let at = |a| data.resolve(a).map(|r| (r.name, r.offset));
         assert_eq!(at(0xffffffff81000284), Some(("data", 4)));
         assert_eq!(at(0xffffffff81000200), None, "code is not data");

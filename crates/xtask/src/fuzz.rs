@@ -7,9 +7,10 @@ use anyhow::Context;
 
 use crate::{Failure, workspace};
 
-/// Fuzz everything that parses bytes or text: BTF, events, patterns of targets, command lines.
+/// Fuzz everything that parses bytes or text: BTF, events, patterns of targets, command lines, files
+/// with debug information.
 ///
-/// The arguments are the fuzzer's: [btf|events|targets|flags]... --seconds N --seed SEED --executions N.
+/// The arguments are the fuzzer's: [btf|events|targets|flags|lines]... --seconds N --seed SEED --executions N.
 /// Exit status: 0 when nothing was found, 1 when something was, with the seeds that make it again.
 #[derive(Debug, clap::Args)]
 #[command(disable_help_flag = true)]

@@ -9,7 +9,7 @@ use trace::{Event, Probe, Stack, TargetKind, Text, Value};
 pub struct Json {
     probes: Vec<Fixed>,
     clock: Clock,
-    stacks: Option<Stacks>,
+    pub(super) stacks: Option<Stacks>,
     symbols: Option<Symbols>,
 }
 
@@ -127,7 +127,7 @@ impl Json {
             let error = error_name(&retval).or_else(|| pointer_error(&retval));
             value(&retval, error, symbols, out);
         }
-        if let (Some(stacks), Some(stack)) = (&self.stacks, event.stack()) {
+        if let (Some(stacks), Some(stack)) = (&mut self.stacks, event.stack()) {
             out.extend_from_slice(b",\"stack\":");
             match stack {
                 Stack::Frames(frames) => stacks.json(frames, out),

@@ -12,14 +12,13 @@ mod text;
 
 pub use json::Json;
 pub use paint::wanted as colour_wanted;
-pub use stack::Stacks;
+pub use stack::{StackOptions, Stacks};
 pub use symbols::Symbols;
 pub use text::TextLines;
 
 use crate::clock::Clock;
 use paint::{Colour, Plain};
 use std::borrow::Cow;
-use std::collections::BTreeSet;
 use trace::{Event, Layout, NoteField, NoteKind, Probe, Value};
 
 /// A way of rendering.
@@ -45,16 +44,26 @@ pub struct Style {
 
 impl Renderer {
     /// Prepares for the events of these probes. Reads the kernel's symbols if their events have a use for them: stacks, and
-    /// pointers to functions. `ours`: tags of our own programs, for stacks.
-    pub fn new(style: Style, probes: &[Probe], clock: Clock, ours: BTreeSet<String>) -> Renderer {
+    /// pointers to functions.
+    pub fn new(style: Style, probes: &[Probe], clock: Clock, options: StackOptions) -> Renderer {
         let stacks = probes.iter().any(|p| p.layout.stack.is_some());
         let symbols = (stacks || probes.iter().any(|p| has_functions(&p.layout))).then(Symbols::load);
-        let stacks = symbols.clone().filter(|_| stacks).map(|s| Stacks::new(s, style.verbose, ours));
+        let stacks = symbols.clone().filter(|_| stacks).map(|s| Stacks::new(s, style.verbose, options));
         match style {
             Style { json: true, .. } => Renderer::Json(Json::new(probes, clock, stacks, symbols)),
             Style { colour: true, .. } => Renderer::Coloured(TextLines::new(probes, clock, stacks, symbols)),
             _ => Renderer::Text(TextLines::new(probes, clock, stacks, symbols)),
         }
+    }
+
+    /// Takes the source lines for the renderer that follows this one.
+    pub fn take_lines(&mut self) -> Option<::symbols::lines::Source> {
+        let stacks = match self {
+            Renderer::Text(text) => &mut text.stacks,
+            Renderer::Coloured(text) => &mut text.stacks,
+            Renderer::Json(json) => &mut json.stacks,
+        };
+        stacks.take()?.into_lines()
     }
 
     /// Appends one event, newline included.

@@ -3,6 +3,7 @@
 use super::hexadecimal;
 use crate::logging::say;
 use std::rc::Rc;
+use symbols::lines::{DebugFile, Source};
 use symbols::{Resolved, Table};
 
 /// Symbols by address; clones share them.
@@ -32,6 +33,12 @@ impl Symbols {
     /// Whether there are any.
     pub fn are_known(&self) -> bool {
         self.table.is_some()
+    }
+
+    /// The source lines of their addresses, from `vmlinux` or from where they are found; `None` where there are no symbols.
+    /// Nothing is opened yet.
+    pub fn lines(&self, vmlinux: Option<DebugFile>) -> Option<Source> {
+        Some(Source::new(Rc::clone(self.table.as_ref()?), vmlinux))
     }
 
     /// The symbol that covers an address.

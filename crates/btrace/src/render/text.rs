@@ -1,5 +1,5 @@
 //! `name args=((type)name=value, …) retval=(type)value cpu=N process=(tgid:comm) duration=… time=…`, after `cpu` the
-//! context if it is no task; then, if asked for, the stack: `Func stack:` and a line for each frame.
+//! context if it is no task; then, if asked for, the stack: `Func stack:` and a line for each frame and each function inlined there.
 
 use super::paint::Paint;
 use super::{Stacks, Symbols, decimal, error_name, fault, pointee, title};
@@ -11,7 +11,7 @@ use trace::{Context, Event, Probe, Text, Value};
 pub struct TextLines<P> {
     probes: Vec<Fixed>,
     clock: Clock,
-    stacks: Option<Stacks>,
+    pub(super) stacks: Option<Stacks>,
     symbols: Option<Symbols>,
     paint: PhantomData<P>,
 }
@@ -110,7 +110,7 @@ impl<P: Paint> TextLines<P> {
         out.extend_from_slice(P::TIME.as_bytes());
         self.clock.local(event.time_ns(), out);
         out.push(b'\n');
-        if let (Some(stacks), Some(stack)) = (&self.stacks, event.stack()) {
+        if let (Some(stacks), Some(stack)) = (&mut self.stacks, event.stack()) {
             stacks.text(stack, out);
         }
     }

@@ -42,12 +42,50 @@ pub(super) const CHECKS: &[Check] = &[
             for (_, frames) in stacks(ran, "vfs_read ")? {
                 ensure!(frames.iter().all(|f| f.starts_with("0xffffffff")), "{frames:?}");
                 let ours = |f: &&str| {
-                    f.contains(":bpf_prog_") && f.contains("_ex_vfs_read+0x") && f.ends_with(" [bpf]")
+                    f.contains(":bpf_prog_")
+                        && f.contains("_ex_vfs_read+0x")
+                        && f.contains(" [bpf] ; vfs_read:")
                 };
                 ensure!(frames.first().is_some_and(ours), "{frames:?}");
                 ensure!(frames[1].contains(":bpf_trampoline_"), "{frames:?}");
                 ensure!(frames.iter().any(|f| f.contains(":ksys_read+0x")), "{frames:?}");
             }
+            Ok(())
+        },
+    },
+    Check {
+        name: "--output-stack without debug information: said once, with the package that has it",
+        command: "btrace -k vfs_read --output-stack --limit-events 3 -c 'workloads read-zero 5 512'",
+        judge: |ran| {
+            ensure!(
+                stacks(ran, "vfs_read ")?.iter().all(|(_, frames)| frames.iter().all(|f| !f.contains(';')))
+            );
+            let said: Vec<&str> = ran.stderr.lines().filter(|l| l.contains("source lines")).collect();
+            ensure!(said.len() == 1 && said[0].contains("--vmlinux names the file"), "{}", ran.stderr);
+            Ok(())
+        },
+    },
+    Check {
+        name: "--vmlinux: a file of another build, one that is none, none at all, and without stacks: refused",
+        command: r#"
+            for f in /bin/busybox /lab/command /no/such/file /dev/zero; do
+                btrace -k vfs_read --output-stack --vmlinux $f -c true; echo $?
+            done
+            btrace -k vfs_read --vmlinux /bin/busybox -c true; echo $?"#,
+        judge: |ran| {
+            ensure!(ran.stdout == "2\n".repeat(5), "{:?}", ran.stdout);
+            let want = [
+                "--vmlinux: /bin/busybox: is of another build: its build-id is ",
+                "--vmlinux: /lab/command: not a whole 64-bit ELF file: ",
+                "--vmlinux: /no/such/file: No such file or directory",
+                "--vmlinux: /dev/zero: not a regular file",
+                "--output-stack",
+            ];
+            let lines: Vec<&str> = ran.stderr.lines().collect();
+            ensure!(
+                lines.len() == want.len() && lines.iter().zip(want).all(|(line, part)| line.contains(part)),
+                "{lines:#?}"
+            );
             Ok(())
         },
     },
