@@ -287,7 +287,7 @@ const FOUND_LATE: Check = Check {
             ensure!(*methods.entry(n).or_insert(method) == method, "{event}");
             let frames = event["stack"].as_array().context("stack")?;
             let symbols: Vec<&str> = frames.iter().filter_map(|f| f["symbol"].as_str()).collect();
-            ensure!(symbols.iter().any(|s| *s == "run" || *s == "bs_other"), "{event}");
+            ensure!(symbols.contains(&"param_attr_store"), "{event}");
             for ours in ["bpf_", "kprobe", "ftrace", "fprobe", "arch_rethook", "__fprobe"] {
                 ensure!(!symbols.iter().any(|s| s.starts_with(ours)), "{ours}: {event}");
             }
