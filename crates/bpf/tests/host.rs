@@ -144,7 +144,7 @@ fn each_key_comes_once_though_it_is_deleted() {
     let mut seen = std::collections::BTreeSet::new();
     let even = |key: &[u8]| {
         assert!(seen.insert(key.to_vec()), "twice: {key:?}");
-        if key[0] % 2 == 0 {
+        if key[0].is_multiple_of(2) {
             assert!(map.delete(key)?);
         }
         Ok(())

@@ -12,8 +12,8 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         name: "case 4: functions that begin with endbr64 are traced, and the address where they were entered has their name",
         command: r"
-            btrace -k vfs_read,hrtimer_nanosleep --mode entry --output-stack -c 'workloads sleep-ms 1; workloads read-zero 3 7'
-            grep -c ' ibt_save$' /proc/kallsyms",
+            btrace -k vfs_read,hrtimer_nanosleep --mode entry --output-stack -c 'workloads sleep-ms 1; workloads read-zero 3 7'; s=$?
+            grep -c ' ibt_save$' /proc/kallsyms; exit $s",
         judge: |ran| {
             // endbr64, and the call of the trampoline; without it that call alone.
             let ibt = ran.stdout.lines().last().is_some_and(|count| count != "0");

@@ -267,7 +267,7 @@ const FOUND_LATE: Check = Check {
     command: r#"
         [ -e /sys/module/btrace_shapes ] || { insmod /lab/btrace_shapes.ko || exit 98; mine=1; }
         run=/sys/module/btrace_shapes/parameters/run
-        btrace -v -k btrace_shapes:bs_same --mode both --json --output-stack -o /tmp/o \
+        btrace -k btrace_shapes:bs_same --mode both --json --output-stack -o /tmp/o \
             -c "echo 1 >$run; workloads sleep-ms 4000; for i in 1 2 3; do echo 1 >$run; done"
         s=$?; [ $s = 0 ] && cat /tmp/o && btrace -k btrace_shapes:bs_same --json --output-stack -c "workloads sleep-ms 4000; echo 1 >$run"
         [ "$mine" ] && rmmod btrace_shapes; exit $s"#,
@@ -287,7 +287,7 @@ const FOUND_LATE: Check = Check {
             ensure!(*methods.entry(n).or_insert(method) == method, "{event}");
             let frames = event["stack"].as_array().context("stack")?;
             let symbols: Vec<&str> = frames.iter().filter_map(|f| f["symbol"].as_str()).collect();
-            ensure!(symbols.iter().any(|s| *s == "run" || *s == "bs_other"), "{event}");
+            ensure!(symbols.contains(&"param_attr_store"), "{event}");
             for ours in ["bpf_", "kprobe", "ftrace", "fprobe", "arch_rethook", "__fprobe"] {
                 ensure!(!symbols.iter().any(|s| s.starts_with(ours)), "{ours}: {event}");
             }
