@@ -6,7 +6,7 @@ use super::kprobe::{call_number, keep_call, take_call};
 use super::session::{apart, entry_time, is_return};
 use super::source::Source;
 use super::whose::{Who, admit, on_cpu};
-use super::{Lines, Moment, write_event};
+use super::{Here, Lines, Moment, count, counter, write_one_of_many};
 use crate::kernel::SessionKfuncs;
 use crate::plan::{Plan, Probe};
 use asm::{Alu, Arg, Cmp, Func, Helper, Operand, Program, Reg, Size, Width};
@@ -50,9 +50,10 @@ pub fn many(plan: &Plan, groups: &[Group], how: Many) -> Program {
                 let now = f.call(Helper::KTIME_GET_NS, &[]);
                 let cookie = f.call(Helper::GET_ATTACH_COOKIE, &[Arg::Reg(ctx)]);
                 let moment = Moment { now, entry_time: None, call: None, index: cookie.into() };
-                each_group(f, groups.len(), cookie, &|f, group| {
+                let here = Here::all(f, lines, plan);
+                each_group(f, lines, groups.len(), cookie, &|f, group| {
                     let Some(probe) = first(group) else { return };
-                    write_event(f, lines, plan, &probe.layout, &who, source, ctx, &moment);
+                    write_one_of_many(f, lines, plan, &probe.layout, &who, source, ctx, &moment, &here);
                 });
             }
             Many::Sessions(kfuncs) => {
@@ -118,9 +119,10 @@ fn entries(
     // The entry's probe comes just before the exit's.
     let index = f.alu(Alu::Sub, Width::W64, cookie, 1);
     let moment = Moment { now, entry_time: None, call: Some(call), index: index.into() };
-    each_group(f, groups.len(), cookie, &|f, group| {
+    let here = Here::all(f, lines, plan);
+    each_group(f, lines, groups.len(), cookie, &|f, group| {
         let Some(probe) = entry(group) else { return };
-        write_event(f, lines, plan, &probe.layout, who, source, ctx, &moment);
+        write_one_of_many(f, lines, plan, &probe.layout, who, source, ctx, &moment, &here);
     });
 }
 
@@ -143,19 +145,29 @@ fn exits(
         who.identify(f, plan);
         let now = f.call(Helper::KTIME_GET_NS, &[]);
         let moment = Moment { now, entry_time: Some(start.into()), call: Some(call), index: cookie.into() };
-        each_group(f, groups.len(), cookie, &|f, group| {
+        let here = Here::all(f, lines, plan);
+        each_group(f, lines, groups.len(), cookie, &|f, group| {
             let Some(probe) = groups.get(group).and_then(|g| plan.probes.get(*g.first()? as usize)) else {
                 return;
             };
-            write_event(f, lines, plan, &probe.layout, &who, source, ctx, &moment);
+            write_one_of_many(f, lines, plan, &probe.layout, &who, source, ctx, &moment, &here);
         });
     });
 }
 
-/// Goes to the code of the cookie's group, halving the groups that are left.
-fn each_group(f: &mut Func<'_>, groups: usize, cookie: Reg, code: &dyn Fn(&mut Func<'_>, usize)) {
+/// Goes to the code of the cookie's group, halving the groups that are left. Code that finds no room in the ring falls through.
+fn each_group(
+    f: &mut Func<'_>,
+    lines: &Lines,
+    groups: usize,
+    cookie: Reg,
+    code: &dyn Fn(&mut Func<'_>, usize),
+) {
     let group = f.alu(Alu::Rsh, Width::W64, cookie, 32);
     among(f, group, 0, groups, code);
+    lines.mark(f, "the ring buffer is full");
+    count(f, counter::LOST);
+    f.ret(0);
 }
 
 fn among(f: &mut Func<'_>, group: Reg, from: usize, to: usize, code: &dyn Fn(&mut Func<'_>, usize)) {
