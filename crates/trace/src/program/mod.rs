@@ -8,6 +8,7 @@ mod behind;
 mod calls;
 mod kprobe;
 mod many;
+mod parts;
 mod session;
 mod source;
 mod stack;
@@ -16,7 +17,8 @@ mod whose;
 
 pub use calls::entry_time;
 pub use kprobe::{keep, kprobe, kretprobe};
-pub use many::{Group, Many, cookie, many};
+pub use many::{Ends, Group, cookie, many};
+pub use parts::{PART, Part, dispatch, part, part_entry};
 pub use session::session;
 
 use crate::context;
@@ -25,7 +27,7 @@ use crate::plan::{Plan, Probe};
 use asm::{Alu, Arg, Cmp, Func, Helper, Operand, Program, Reg, Size, Width};
 use calls::{call_key, keep_time, take_entry_time};
 use source::Source;
-pub use source::{has_stack_arguments, stack_words};
+pub use source::stack_words;
 use stack::with_stack;
 use std::cell::Cell;
 use values::pointees;
@@ -50,6 +52,8 @@ pub mod maps {
     pub const BLANK: MapId = MapId(5);
     /// Array of [`super::quick::CELLS`] calls under way, each where its key's hash says: values by [`super::quick`].
     pub const CELLS: MapId = MapId(6);
+    /// Programs to go to by tail call, see [`super::dispatch`]; one map for each program that does.
+    pub const PARTS: MapId = MapId(7);
 }
 
 /// A call's cell in [`maps::CELLS`].
