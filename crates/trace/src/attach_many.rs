@@ -5,10 +5,10 @@
 
 use crate::attach::{Attacher, Piece, assemble};
 use crate::error::Error;
-use crate::plan::{Method, Probe};
+use crate::plan::{Method, Plan, Probe};
 use crate::program::{self, Ends, Group, PART, Part, stack_words};
 use crate::request::TargetKind;
-use crate::sites::{self, Site};
+use crate::sites::{self, Listed, Site};
 use bpf::{AttachType, Link, Load, Map, MapType, ProgType, Program};
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsFd, AsRawFd};
@@ -178,7 +178,7 @@ impl Attacher<'_> {
             Some(At::Id(probe.target.btf_id.0))
         };
         let sites = sites_of(groups.iter().enumerate(), &at);
-        attach(Piece::new(program, Vec::new()), attach_type, Method::TracingMulti, &sites, served);
+        attach(Piece::new(program, Vec::new()), attach_type, Method::TracingMulti, sites, self.plan, served);
         Ok(())
     }
 
@@ -269,7 +269,7 @@ impl Attacher<'_> {
         let groups = there.flat_map(|p| p.groups.iter().enumerate().map(|(at, g)| (p.first() + at, g)));
         let sites = sites_of(groups, &at);
         let piece = Piece { program, links: Vec::new(), parts: Some(table) };
-        if attach(piece, attach_type, Method::KprobeMulti, &sites, served) {
+        if attach(piece, attach_type, Method::KprobeMulti, sites, self.plan, served) {
             served.pieces.append(&mut pieces);
         }
         Ok(())
@@ -350,11 +350,35 @@ fn attach(
     mut piece: Piece,
     attach_type: AttachType,
     method: Method,
-    sites: &[Place],
+    mut sites: Vec<Place>,
+    plan: &Plan,
     served: &mut Served,
 ) -> bool {
     let (mut refusals, mut attached) = (0, Vec::new());
-    link(&mut piece, attach_type, sites, &mut refusals, &mut attached);
+    match link_all(&piece.program, attach_type, &sites) {
+        Ok(link) => {
+            piece.links.push(link);
+            attached.extend(sites.iter().map(|s| s.index));
+        }
+        Err(error) => {
+            log::debug!("{method}: {} functions: {error}", sites.len());
+            // Each link of a search by halves would have to be detached.
+            if sites.len() >= MANY
+                && let Some(listed) = Listed::read()
+            {
+                let named =
+                    |index: usize| plan.probes.get(index).is_some_and(|p| listed.has_name(&p.target.name));
+                sites.retain(|s| match &s.at {
+                    At::Id(_) => named(s.index),
+                    At::Addresses(all) => {
+                        all.iter().all(|a| listed.has_address(*a).unwrap_or_else(|| named(s.index)))
+                    }
+                });
+                log::debug!("of which ftrace lists {}", sites.len());
+            }
+            link(&mut piece, attach_type, &sites, &mut refusals, &mut attached);
+        }
+    }
     log::debug!("{method}: {} functions by {} links", attached.len(), piece.links.len());
     let any = !piece.links.is_empty();
     if any {
@@ -382,11 +406,12 @@ fn link(
         }
         Err(error) => {
             *refusals += 1;
-            log::trace!("{error}");
             if sites.len() > 1 {
                 let (one, other) = sites.split_at(sites.len() / 2);
                 link(piece, attach_type, one, refusals, attached);
                 link(piece, attach_type, other, refusals, attached);
+            } else if let Some(Place { at, .. }) = sites.first() {
+                log::debug!("{at:x?}: {error}");
             }
         }
     }
