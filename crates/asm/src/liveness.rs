@@ -6,7 +6,7 @@
 use crate::cfg::{BlockId, Cfg};
 use crate::ir::{Base, Op, Operand, Reg};
 
-/// A set of registers.
+/// A set of numbers.
 #[derive(Clone, PartialEq, Eq)]
 struct Set(Vec<u64>);
 
@@ -14,11 +14,11 @@ impl Set {
     fn new(n: u32) -> Set {
         Set(vec![0; (n as usize).div_ceil(64)])
     }
-    fn insert(&mut self, r: Reg) {
-        self.0[r.id as usize / 64] |= 1 << (r.id % 64);
+    fn insert(&mut self, n: u32) {
+        self.0[n as usize / 64] |= 1 << (n % 64);
     }
-    fn remove(&mut self, r: Reg) {
-        self.0[r.id as usize / 64] &= !(1 << (r.id % 64));
+    fn remove(&mut self, n: u32) {
+        self.0[n as usize / 64] &= !(1 << (n % 64));
     }
     fn union(&mut self, other: &Set) {
         for (a, b) in self.0.iter_mut().zip(&other.0) {
@@ -105,7 +105,7 @@ pub(crate) fn liveness(cfg: &Cfg) -> Liveness {
         let block = &cfg.blocks[*b];
         let frequency = block.frequency();
         n -= 1;
-        for id in live_out[*b].iter() {
+        for id in live_out.after(*b) {
             open.until(id, 4 * n + 4);
         }
         block.term.uses(|r| read(&mut open, &mut ranges, r, 4 * n + 1, frequency));
@@ -222,9 +222,46 @@ fn merge(parts: &mut Vec<(u32, u32)>) {
     *parts = out;
 }
 
-/// The registers alive at the end of each block.
-fn live_out(cfg: &Cfg) -> Vec<Set> {
-    let n = cfg.nregs;
+/// The registers alive at the end of each block. Most are read in the block that writes them and nowhere else: the sets are
+/// of the others only, which keeps them short in long programs.
+struct LiveOut {
+    /// By block, numbers of `across`.
+    sets: Vec<Set>,
+    /// Registers that some block reads before it writes them.
+    across: Vec<u32>,
+}
+
+impl LiveOut {
+    fn after(&self, b: BlockId) -> impl Iterator<Item = u32> {
+        self.sets[b].iter().map(|n| self.across[n as usize])
+    }
+}
+
+/// The number of a register that lives in one block only.
+const LOCAL: u32 = u32::MAX;
+
+fn live_out(cfg: &Cfg) -> LiveOut {
+    let mut numbers = vec![LOCAL; cfg.nregs as usize];
+    let mut across = Vec::new();
+    let mut written_in: Vec<Option<BlockId>> = vec![None; cfg.nregs as usize];
+    for b in &cfg.order {
+        let mut read = |r: Reg, written_in: &[Option<BlockId>]| {
+            let number = &mut numbers[r.id as usize];
+            if *number == LOCAL && written_in[r.id as usize] != Some(*b) {
+                *number = across.len() as u32;
+                across.push(r.id);
+            }
+        };
+        for inst in &cfg.blocks[*b].insts {
+            inst.op.uses(|r| read(r, &written_in));
+            if let Some(r) = inst.op.def() {
+                written_in[r.id as usize] = Some(*b);
+            }
+        }
+        cfg.blocks[*b].term.uses(|r| read(r, &written_in));
+    }
+    let number = |r: Reg| Some(numbers[r.id as usize]).filter(|n| *n != LOCAL);
+    let n = across.len() as u32;
     let mut live_in = vec![Set::new(n); cfg.blocks.len()];
     let mut live_out = vec![Set::new(n); cfg.blocks.len()];
     // What each block reads before writing, and writes.
@@ -232,33 +269,40 @@ fn live_out(cfg: &Cfg) -> Vec<Set> {
     let mut kills = vec![Set::new(n); cfg.blocks.len()];
     for b in &cfg.order {
         let (reads, writes) = (&mut gens[*b], &mut kills[*b]);
-        cfg.blocks[*b].term.uses(|r| reads.insert(r));
+        cfg.blocks[*b].term.uses(|r| {
+            if let Some(r) = number(r) {
+                reads.insert(r);
+            }
+        });
         for inst in cfg.blocks[*b].insts.iter().rev() {
-            if let Some(r) = inst.op.def() {
+            if let Some(r) = inst.op.def().and_then(number) {
                 writes.insert(r);
                 reads.remove(r);
             }
-            inst.op.uses(|r| reads.insert(r));
+            inst.op.uses(|r| {
+                if let Some(r) = number(r) {
+                    reads.insert(r);
+                }
+            });
         }
     }
+    let mut out = Set::new(n);
     let mut changed = true;
     while changed {
         changed = false;
         for b in cfg.order.iter().rev() {
-            let mut out = Set::new(n);
+            out.0.fill(0);
             for s in cfg.blocks[*b].term.successors() {
                 out.union(&live_in[s]);
             }
-            let mut into = out.clone();
+            let into = &mut live_in[*b];
             for (i, word) in into.0.iter_mut().enumerate() {
-                *word = *word & !kills[*b].0[i] | gens[*b].0[i];
+                let new = out.0[i] & !kills[*b].0[i] | gens[*b].0[i];
+                changed |= new != *word;
+                *word = new;
             }
-            if into != live_in[*b] {
-                live_in[*b] = into;
-                changed = true;
-            }
-            live_out[*b] = out;
+            live_out[*b].0.copy_from_slice(&out.0);
         }
     }
-    live_out
+    LiveOut { sets: live_out, across }
 }

@@ -221,6 +221,7 @@ impl Program {
             jited_len: raw[2] as u32,
             xlated_len: (raw[2] >> 32) as u32,
             recursion_misses: raw[26],
+            verified_insns: (raw[27] & 0xffff_ffff) as u32,
         })
     }
 }
@@ -256,6 +257,8 @@ pub struct ProgInfo {
     pub xlated_len: u32,
     /// Calls that were skipped because the program was already running on that CPU (5.12 and later).
     pub recursion_misses: u64,
+    /// Instructions that the verifier walked through, each as often as it did (5.16 and later).
+    pub verified_insns: u32,
 }
 
 /// A log buffer as text, up to its terminator.

@@ -103,6 +103,16 @@ pub struct Piece {
     pub program: Program,
     /// Its links: several where one program serves several functions of one name, or whole groups.
     pub links: Vec<Link>,
+    /// The programs that it goes to by tail call, which are pieces of their own: emptied when it is closed, so after the links.
+    #[expect(dead_code, reason = "held for its drop")]
+    pub parts: Option<Map>,
+}
+
+impl Piece {
+    /// A program that goes to no other.
+    pub fn new(program: Program, links: Vec<Link>) -> Piece {
+        Piece { program, links, parts: None }
+    }
 }
 
 /// A probe, attached.
@@ -277,7 +287,7 @@ impl Attacher<'_> {
                 let name = program::name(probe, &probe.target.name);
                 let program = self.raw_tracepoint(&name, &probe.target.label(), &program)?;
                 let link = bpf::open_raw_tracepoint(&program, &probe.target.name)?;
-                pieces.push(Piece { program, links: vec![link] });
+                pieces.push(Piece::new(program, vec![link]));
             }
             Method::TpBtf | Method::Fentry => {
                 pieces.push(link(self.load_event(index, probe, method)?, probe, method)?);
@@ -361,7 +371,7 @@ impl Attacher<'_> {
         let programs = self.kprobe_programs(index, probe)?;
         let mut remark = None;
         let mut pieces: Vec<Piece> =
-            programs.into_iter().map(|program| Piece { program, links: Vec::new() }).collect();
+            programs.into_iter().map(|program| Piece::new(program, Vec::new())).collect();
         let attach = |pieces: &mut Vec<Piece>, at: KprobeAt<'_>| {
             for (n, piece) in pieces.iter_mut().enumerate() {
                 let link = bpf::attach_kprobe(&piece.program, at, probe.at_exit && n == 1)?;
@@ -521,9 +531,17 @@ impl Attacher<'_> {
 
     /// Loads code as `load` says, which lacks only what the code has.
     pub fn load_as(&self, code: &Code, load: Load<'_>) -> Result<Program, Error> {
-        let insns = code
-            .relocate(|map| self.maps.fd(map))
-            .map_err(|source| Error::Assemble { target: load.name.into(), source })?;
+        self.load_with(code, load, None)
+    }
+
+    /// The same, of code that goes to other programs: those in `parts`.
+    pub fn load_with(&self, code: &Code, load: Load<'_>, parts: Option<&Map>) -> Result<Program, Error> {
+        let fd = |map| match (map, parts) {
+            (maps::PARTS, Some(parts)) => parts.as_fd().as_raw_fd(),
+            _ => self.maps.fd(map),
+        };
+        let insns =
+            code.relocate(fd).map_err(|source| Error::Assemble { target: load.name.into(), source })?;
         let btf = bpf::load_btf(&code.btf)?;
         let func_info: Vec<[u32; 2]> = code.func_info.iter().map(|f| [f.insn_off, f.type_id]).collect();
         let line_info: Vec<[u32; 4]> =
@@ -588,7 +606,7 @@ fn link(program: Program, probe: &Probe, method: Method) -> Result<Piece, Error>
         Some(errno) => Error::Target { target: probe.target.label(), reason: attach_reason(method, errno) },
         None => error.into(),
     })?;
-    Ok(Piece { program, links: vec![link] })
+    Ok(Piece::new(program, vec![link]))
 }
 
 pub fn assemble(target: &str, program: &asm::Program) -> Result<Code, Error> {

@@ -1,23 +1,29 @@
 //! Attaching hundreds of functions at once, where the kernel has a way: tracing_multi, else kprobe_multi. One program serves
-//! many functions, and one link takes them all or none.
+//! many functions, and one link takes them all or none. By kprobe_multi there is one link for all, see [`program::dispatch`].
 //!
 //! What neither takes is left to be attached one by one, which also gives the reason when that fails too.
 
 use crate::attach::{Attacher, Piece, assemble};
 use crate::batches;
 use crate::error::Error;
-use crate::plan::{Method, Probe};
-use crate::program::{self, Group, Many, has_stack_arguments};
+use crate::plan::{Method, Plan, Probe};
+use crate::program::{self, Ends, Group, PART, Part, stack_words};
 use crate::request::TargetKind;
-use crate::sites::{self, Site};
-use bpf::{AttachType, Link, Load, ProgType, Program};
+use crate::sites::{self, Listed, Site};
+use bpf::{AttachType, Link, Load, Map, MapType, ProgType, Program};
 use std::collections::{BTreeMap, HashMap};
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Fewer functions than these are better served by programs of their own: their events cost less.
 const MANY: usize = 16;
 
-/// Kinds of records that one program writes. The verifier walks every one, and a jump in a program has 16 bits.
+/// Kinds of records that one program of type tracing writes. The verifier walks every one, and a jump in a program has 16 bits.
 const GROUPS: usize = 48;
+
+/// Programs being made and loaded at one time, at most.
+const LOADS_AT_ONCE: usize = 8;
 
 /// Refused links after which the rest is attached one by one.
 const MOST_REFUSALS: usize = 400;
@@ -60,47 +66,57 @@ impl Attacher<'_> {
         let functions: Vec<(usize, &Probe)> = work
             .iter()
             .filter_map(|i| Some((*i, self.plan.probes.get(*i)?)))
-            .filter(|(_, p)| p.target.kind == TargetKind::Function && p.obstacle.is_none())
+            .filter(|(_, p)| p.target.kind == TargetKind::Function && p.target.address.is_none())
             .collect();
         if functions.len() < MANY {
             return served;
         }
         let at_exit = functions.first().is_some_and(|(_, p)| p.at_exit);
-        let newer = &self.plan.newer;
-        let (tracing, kprobes) = match at_exit {
-            true => (newer.tracing_multi.map(Many::Sessions), newer.kprobe_session.map(Many::KprobeSessions)),
-            false => {
-                (newer.tracing_multi.map(|_| Many::Entries), newer.kprobe_multi.then_some(Many::Kprobes))
-            }
-        };
+        let ways = self.tracing_multi(at_exit).into_iter().chain(self.kprobe_multi(at_exit));
         let known = patchable(functions);
         served.refused = known.refused;
         served.absent = known.absent;
         let functions = known.functions;
-        for how in tracing.into_iter().chain(kprobes) {
-            let left: Vec<(usize, &Probe)> =
-                functions.iter().filter(|(i, _)| !served.served.contains_key(i)).copied().collect();
-            if left.is_empty() || served.stopped {
-                break;
+        for how in ways {
+            let fits = |p: &Probe| match how {
+                Many::Tracing(_) => p.obstacle.is_none(),
+                Many::Kprobes(_) => true,
+            };
+            let left = functions.iter().filter(|(i, p)| !served.served.contains_key(i) && fits(p));
+            let left: Vec<(usize, &Probe)> = left.copied().collect();
+            if left.is_empty() {
+                continue;
             }
             if let Err(error) = self.all_by(how, &left, &known.addresses, &mut served, stop) {
                 log::debug!("{how:?} for {} functions: {error}", left.len());
+            }
+            if served.stopped {
+                break;
             }
         }
         served
     }
 
+    fn tracing_multi(&self, at_exit: bool) -> Option<Many> {
+        let kfuncs = self.plan.newer.tracing_multi?;
+        Some(Many::Tracing(if at_exit { Ends::Both(kfuncs) } else { Ends::Entries }))
+    }
+
+    fn kprobe_multi(&self, at_exit: bool) -> Option<Many> {
+        let newer = &self.plan.newer;
+        match at_exit {
+            true => newer.kprobe_session.map(|kfuncs| Many::Kprobes(Ends::Both(kfuncs))),
+            false => newer.kprobe_multi.then_some(Many::Kprobes(Ends::Entries)),
+        }
+    }
+
     /// Attaches probes at further addresses; gives the programs, and which probes they serve.
     pub fn many_at(&self, places: &[(usize, Vec<u64>)]) -> (Vec<Piece>, Vec<usize>) {
         let probes = places.iter().filter_map(|(i, _)| Some((*i, self.plan.probes.get(*i)?)));
-        let functions: Vec<(usize, &Probe)> = probes.filter(|(_, p)| p.obstacle.is_none()).collect();
-        let Some((_, first)) = functions.first() else { return (Vec::new(), Vec::new()) };
-        let newer = &self.plan.newer;
-        let how = match first.at_exit {
-            true => newer.kprobe_session.map(Many::KprobeSessions),
-            false => newer.kprobe_multi.then_some(Many::Kprobes),
+        let functions: Vec<(usize, &Probe)> = probes.collect();
+        let Some(how) = functions.first().and_then(|(_, first)| self.kprobe_multi(first.at_exit)) else {
+            return (Vec::new(), Vec::new());
         };
-        let Some(how) = how else { return (Vec::new(), Vec::new()) };
         let mut served = Served::default();
         let known = places.iter().cloned().collect();
         if let Err(error) = self.all_by(how, &functions, &known, &mut served, &mut || false) {
@@ -109,7 +125,7 @@ impl Attacher<'_> {
         (served.pieces, served.served.into_keys().collect())
     }
 
-    /// Attaches by one way, a program for every [`GROUPS`] layouts.
+    /// Attaches by one way.
     fn all_by(
         &self,
         how: Many,
@@ -118,110 +134,273 @@ impl Attacher<'_> {
         served: &mut Served,
         stop: &mut dyn FnMut() -> bool,
     ) -> Result<(), Error> {
-        let by_address = matches!(how, Many::Kprobes | Many::KprobeSessions(_));
-        if matches!(how, Many::KprobeSessions(_)) {
-            self.maps.keep()?;
-        }
-        let addresses = match by_address {
-            false => HashMap::new(),
-            true if functions.iter().all(|(i, _)| known.contains_key(i)) => known.clone(),
-            true => addresses(functions)?,
+        let ends = match how {
+            Many::Tracing(ends) => ends,
+            Many::Kprobes(ends) => return self.by_kprobes(ends, functions, known, served, stop),
         };
         // By the BTF that the ids are of, and within it by layout.
         let mut places: BTreeMap<Option<&str>, BTreeMap<String, Group>> = BTreeMap::new();
         for (index, probe) in functions {
-            let fits = match how {
-                Many::KprobeSessions(_) => !has_stack_arguments(&probe.layout),
-                _ => true,
-            };
-            let found = !by_address || addresses.contains_key(index);
-            if fits && found {
-                let place = if by_address { None } else { probe.target.module.as_deref() };
-                let groups = places.entry(place).or_default();
-                groups.entry(probe.layout.filled_alike()).or_default().push(*index as u32);
-            }
+            let groups = places.entry(probe.target.module.as_deref()).or_default();
+            groups.entry(probe.layout.filled_alike()).or_default().push(*index as u32);
         }
         for (module, groups) in places {
-            let mut groups: Vec<Group> = groups.into_values().collect();
-            while !groups.is_empty() {
-                let rest = groups.split_off(groups.len().min(GROUPS));
-                let some = std::mem::replace(&mut groups, rest);
+            let groups: Vec<Group> = groups.into_values().collect();
+            for some in groups.chunks(GROUPS) {
                 if stop() {
                     served.stopped = true;
                     return Ok(());
                 }
-                self.some(how, module, &some, &addresses, served)?;
+                self.by_tracing(ends, module, some, served)?;
             }
         }
         Ok(())
     }
 
-    /// Loads one program and attaches it to all functions of its groups.
-    fn some(
+    /// Loads one program of type tracing and attaches it to all functions of its groups.
+    fn by_tracing(
         &self,
-        how: Many,
+        ends: Ends,
         module: Option<&str>,
         groups: &[Group],
-        addresses: &HashMap<usize, Vec<u64>>,
         served: &mut Served,
     ) -> Result<(), Error> {
-        let (ty, attach_type, method) = match how {
-            Many::Entries => (ProgType::Tracing, AttachType::FentryMulti, Method::TracingMulti),
-            Many::Sessions(_) => (ProgType::Tracing, AttachType::FsessionMulti, Method::TracingMulti),
-            Many::Kprobes => (ProgType::Kprobe, AttachType::KprobeMulti, Method::KprobeMulti),
-            Many::KprobeSessions(_) => (ProgType::Kprobe, AttachType::KprobeSession, Method::KprobeMulti),
-        };
-        let began = std::time::Instant::now();
-        let code = assemble("many", &program::many(self.plan, groups, how))?;
-        let assembled = began.elapsed();
+        let code = assemble("many", &program::many(self.plan, groups, ends))?;
         log::trace!("{} groups:\n{}", groups.len(), code.dump());
-        let name = if matches!(how, Many::Entries | Many::Kprobes) { "en_many" } else { "ex_many" };
-        let attach_to = self.module(module);
-        let load = Load { attach_type, attach_to, ..Load::new(name, ty, &[]) };
-        let program = self.load_as(&code, load)?;
-        let loaded = began.elapsed();
-        let site = |group: usize, index: u32| {
-            let probe = self.plan.probes.get(index as usize)?;
-            let at = match addresses.get(&(index as usize)) {
-                Some(addresses) => At::Addresses(addresses.clone()),
-                None => At::Id(probe.target.btf_id.0),
-            };
-            Some(Place { index: index as usize, cookie: program::cookie(group, index), at })
+        let attach_type = match ends {
+            Ends::Entries => AttachType::FentryMulti,
+            Ends::Both(_) => AttachType::FsessionMulti,
         };
-        let all =
-            groups.iter().enumerate().flat_map(|(group, indices)| indices.iter().map(move |i| (group, *i)));
-        let mut sites: Vec<Place> = all.filter_map(|(group, index)| site(group, index)).collect();
-        // The kernel looks ids up in the order that it is given.
-        sites.sort_by_key(|s| s.index);
-        let batches = batches::attach(&sites, MOST_REFUSALS, |some| link_all(&program, attach_type, some));
-        let short_of_memory = batches.short_of_memory;
-        let mut piece = Piece { program, links: Vec::new() };
-        let mut attached = Vec::new();
-        for (link, served) in batches.links {
-            piece.links.push(link);
-            attached.extend(served.iter().map(|site| site.index));
-        }
-        if short_of_memory {
-            log::warn!(
-                "the kernel had no memory for {} functions at once by {method}: {} are attached, in {} parts",
-                sites.len(),
-                attached.len(),
-                piece.links.len()
-            );
-        }
-        log::debug!(
-            "{method}: {} functions by {} links; {} instructions assembled in {assembled:?}, loaded by {loaded:?}, attached by {:?}",
-            attached.len(),
-            piece.links.len(),
-            code.insns.len(),
-            began.elapsed()
-        );
-        if !piece.links.is_empty() {
-            served.pieces.push(piece);
-        }
-        served.served.extend(attached.into_iter().map(|index| (index, method)));
+        let attach_to = self.module(module);
+        let load = Load { attach_type, attach_to, ..Load::new(ends.name(), ProgType::Tracing, &[]) };
+        let program = self.load_as(&code, load)?;
+        let at = |index: u32| {
+            let probe = self.plan.probes.get(index as usize)?;
+            Some(At::Id(probe.target.btf_id.0))
+        };
+        let sites = sites_of(groups.iter().enumerate(), &at);
+        attach(Piece::new(program, Vec::new()), attach_type, Method::TracingMulti, sites, self.plan, served);
         Ok(())
     }
+
+    /// Loads a program for each few groups and one that goes to them, and attaches that to all functions by one link.
+    fn by_kprobes(
+        &self,
+        ends: Ends,
+        functions: &[(usize, &Probe)],
+        known: &HashMap<usize, Vec<u64>>,
+        served: &mut Served,
+        stop: &mut dyn FnMut() -> bool,
+    ) -> Result<(), Error> {
+        if matches!(ends, Ends::Both(_)) {
+            self.maps.keep()?;
+        }
+        let addresses = match functions.iter().all(|(i, _)| known.contains_key(i)) {
+            true => known.clone(),
+            false => addresses(functions)?,
+        };
+        // Those with arguments on the stack last: their entries have programs of their own.
+        let mut groups: BTreeMap<(bool, String), Group> = BTreeMap::new();
+        for (index, probe) in functions.iter().filter(|(i, _)| addresses.contains_key(i)) {
+            let words = match ends {
+                Ends::Both(_) => stack_words(&probe.layout),
+                Ends::Entries => 0,
+            };
+            if words <= self.maps.kept_words {
+                let alike = (words > 0, probe.layout.filled_alike());
+                groups.entry(alike).or_default().push(*index as u32);
+            }
+        }
+        let (on_stack, plain): (Vec<_>, Vec<_>) = groups.into_iter().partition(|((words, _), _)| *words);
+        let [plain, on_stack] = [plain, on_stack].map(|g| g.into_iter().map(|(_, g)| g).collect::<Vec<_>>());
+        let first_on_stack = plain.chunks(PART).len();
+        let parts: Vec<Part<'_>> = plain
+            .chunks(PART)
+            .chain(on_stack.chunks(PART))
+            .enumerate()
+            .map(|(number, groups)| Part { number, groups })
+            .collect();
+        if parts.is_empty() {
+            return Ok(());
+        }
+        let paired = functions.iter().any(|(_, p)| p.pair.is_some());
+        // From which part on entries have programs of their own.
+        let entries = match ends {
+            Ends::Entries => parts.len(),
+            Ends::Both(_) if paired => 0,
+            Ends::Both(_) => first_on_stack,
+        };
+        let attach_type = match ends {
+            Ends::Entries => AttachType::KprobeMulti,
+            Ends::Both(_) => AttachType::KprobeSession,
+        };
+        let load = Load { attach_type, ..Load::new(ends.name(), ProgType::Kprobe, &[]) };
+        let mut wanted: Vec<(usize, asm::Program)> = Vec::new();
+        for part in &parts {
+            wanted.push((part.number, program::part(self.plan, *part, ends)));
+            if let (Ends::Both(kfuncs), true) = (ends, part.number >= entries) {
+                wanted.push((parts.len() + part.number, program::part_entry(self.plan, *part, kfuncs)));
+            }
+        }
+        let Some(loaded) = self.side_by_side(&wanted, load, stop) else {
+            served.stopped = true;
+            return Ok(());
+        };
+        let table = Map::create(MapType::ProgArray, "parts", 4, 4, 2 * parts.len() as u32)?;
+        let mut missing = Vec::new();
+        let mut pieces = Vec::new();
+        for ((place, _), program) in wanted.iter().zip(loaded) {
+            match program {
+                Ok(program) => {
+                    let fd = program.as_fd().as_raw_fd();
+                    table.update(&(*place as u32).to_ne_bytes(), &fd.to_ne_bytes())?;
+                    pieces.push(Piece::new(program, Vec::new()));
+                }
+                Err(error) => {
+                    log::debug!("a part of kprobe_multi: {error}");
+                    missing.push(place % parts.len());
+                }
+            }
+        }
+        let code = assemble("many", &program::dispatch(self.plan, ends, parts.len(), entries))?;
+        log::trace!("{} parts:\n{}", parts.len(), code.dump());
+        let program = self.load_with(&code, load, Some(&table))?;
+        let at = |index: u32| addresses.get(&(index as usize)).cloned().map(At::Addresses);
+        let there = parts.iter().filter(|p| !missing.contains(&p.number));
+        let groups = there.flat_map(|p| p.groups.iter().enumerate().map(|(at, g)| (p.first() + at, g)));
+        let sites = sites_of(groups, &at);
+        let piece = Piece { program, links: Vec::new(), parts: Some(table) };
+        if attach(piece, attach_type, Method::KprobeMulti, sites, self.plan, served) {
+            served.pieces.append(&mut pieces);
+        }
+        Ok(())
+    }
+
+    /// Assembles and loads programs; `None` when that was stopped.
+    fn side_by_side(
+        &self,
+        programs: &[(usize, asm::Program)],
+        load: Load<'_>,
+        stop: &mut dyn FnMut() -> bool,
+    ) -> Option<Vec<Result<Program, Error>>> {
+        let one = |program: &asm::Program| {
+            let code = assemble("many", program)?;
+            log::trace!("a part:\n{}", code.dump());
+            let program = self.load_as(&code, load)?;
+            log::debug!("a part of {} instructions", code.insns.len());
+            Ok(program)
+        };
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        let threads = cpus.min(LOADS_AT_ONCE).min(programs.len());
+        let next = AtomicUsize::new(0);
+        let loaded: Vec<Mutex<Option<Result<Program, Error>>>> =
+            programs.iter().map(|_| Mutex::new(None)).collect();
+        let work = |ended: &dyn Fn() -> bool| {
+            while !ended() {
+                let at = next.fetch_add(1, Ordering::Relaxed);
+                let Some((_, program)) = programs.get(at) else { break };
+                let result = one(program);
+                if let Some(Ok(mut place)) = loaded.get(at).map(Mutex::lock) {
+                    *place = Some(result);
+                }
+            }
+        };
+        let ended = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            let is_ended = || ended.load(Ordering::Relaxed) > 0;
+            for _ in 1..threads {
+                scope.spawn(move || work(&is_ended));
+            }
+            let stop = std::cell::RefCell::new(stop);
+            work(&|| {
+                if (stop.borrow_mut())() {
+                    ended.store(1, Ordering::Relaxed);
+                }
+                is_ended()
+            });
+        });
+        loaded.into_iter().map(|one| one.into_inner().ok().flatten()).collect()
+    }
+}
+
+/// How functions are attached.
+#[derive(Clone, Copy, Debug)]
+enum Many {
+    /// tracing_multi: by BTF ids.
+    Tracing(Ends),
+    /// kprobe_multi: by addresses.
+    Kprobes(Ends),
+}
+
+/// Every function of the groups, each with its cookie. The kernel looks ids up in the order that it is given.
+fn sites_of<'a>(
+    groups: impl Iterator<Item = (usize, &'a Group)>,
+    at: &dyn Fn(u32) -> Option<At>,
+) -> Vec<Place> {
+    let all = groups.flat_map(|(group, indices)| indices.iter().map(move |i| (group, *i)));
+    let site = |(group, index): (usize, u32)| {
+        Some(Place { index: index as usize, cookie: program::cookie(group, index), at: at(index)? })
+    };
+    let mut sites: Vec<Place> = all.filter_map(site).collect();
+    sites.sort_by_key(|s| s.index);
+    sites
+}
+
+/// Attaches a program to all of these that it can; whether there was any.
+fn attach(
+    mut piece: Piece,
+    attach_type: AttachType,
+    method: Method,
+    mut sites: Vec<Place>,
+    plan: &Plan,
+    served: &mut Served,
+) -> bool {
+    let mut attached = Vec::new();
+    match link_all(&piece.program, attach_type, &sites) {
+        Ok(link) => {
+            piece.links.push(link);
+            attached.extend(sites.iter().map(|s| s.index));
+        }
+        Err(error) => {
+            log::debug!("{method}: {} functions: {error}", sites.len());
+            // Each link of a search by halves would have to be detached.
+            if !error.is_out_of_memory()
+                && sites.len() >= MANY
+                && let Some(listed) = Listed::read()
+            {
+                let named =
+                    |index: usize| plan.probes.get(index).is_some_and(|p| listed.has_name(&p.target.name));
+                sites.retain(|s| match &s.at {
+                    At::Id(_) => named(s.index),
+                    At::Addresses(all) => {
+                        all.iter().all(|a| listed.has_address(*a).unwrap_or_else(|| named(s.index)))
+                    }
+                });
+                log::debug!("of which ftrace lists {}", sites.len());
+            }
+            let link = |some: &[Place]| link_all(&piece.program, attach_type, some);
+            let batches = batches::attach(&sites, MOST_REFUSALS, link);
+            for (link, served) in batches.links {
+                piece.links.push(link);
+                attached.extend(served.iter().map(|site| site.index));
+            }
+            if batches.short_of_memory {
+                log::warn!(
+                    "the kernel had no memory for {} functions at once by {method}: {} are attached, in {} parts",
+                    sites.len(),
+                    attached.len(),
+                    piece.links.len()
+                );
+            }
+        }
+    }
+    log::debug!("{method}: {} functions by {} links", attached.len(), piece.links.len());
+    let any = !piece.links.is_empty();
+    if any {
+        served.pieces.push(piece);
+    }
+    served.served.extend(attached.into_iter().map(|index| (index, method)));
+    any
 }
 
 fn link_all(program: &Program, attach_type: AttachType, sites: &[Place]) -> bpf::Result<Link> {
@@ -288,6 +467,8 @@ fn patchable<'a>(functions: Vec<(usize, &'a Probe)>) -> Known<'a> {
                         known.functions.push((index, probe));
                         known.addresses.insert(index, vec![address]);
                     }
+                    // A kprobe may be had all the same.
+                    Site::Fixed(_) | Site::Absent if probe.obstacle.is_some() => {}
                     Site::Fixed(_) => known.refused.push(index),
                     Site::Absent => known.absent.push(index),
                 }

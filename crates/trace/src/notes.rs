@@ -10,6 +10,7 @@ use crate::layout::{StringField, take};
 use crate::pointee::{self, Format, Pointee, Show};
 use crate::walk::{self, PathField, Walk};
 use btf::{Btf, Kind, Shape, TypeId};
+use std::cell::RefCell;
 use std::collections::HashMap;
 
 /// Something shown of the object behind a pointer.
@@ -106,6 +107,9 @@ pub(crate) struct Behind {
 pub(crate) struct Views {
     types: HashMap<&'static str, TypeId>,
     walk: Option<Walk>,
+    /// Members of the kernel's own types, by the type and the place of what is shown in the table: most functions of a glob take
+    /// the same few structures.
+    found: RefCell<HashMap<(TypeId, usize), Option<Found>>>,
 }
 
 impl Views {
@@ -118,7 +122,7 @@ impl Views {
         let types: HashMap<_, _> =
             names.into_iter().zip(found).filter_map(|(name, ty)| Some((name, ty?))).collect();
         let walk = Walk::of(btf, |name| types.get(name).copied());
-        Views { types, walk }
+        Views { types, walk, found: RefCell::default() }
     }
 
     fn get(&self, name: &str) -> Option<TypeId> {
@@ -160,20 +164,55 @@ struct Group {
     to: u32,
 }
 
+/// A member at the end of a path.
+#[derive(Clone, Debug)]
+struct Found {
+    /// Offsets of the pointers on the way, each in its own object.
+    hops: Vec<u32>,
+    /// Offset in the last object.
+    offset: u32,
+    leaf: Leaf,
+}
+
 /// Where a path of members leads.
 struct Route {
     object: usize,
     offset: u32,
-    ty: TypeId,
+}
+
+/// Follows a path of members from an object of type `root`: pointers on the way, the offset in the last object, and the type;
+/// `None` where this kernel has no such member.
+fn follow(btf: &Btf, root: TypeId, path: &str) -> Option<(Vec<u32>, u32, TypeId)> {
+    let mut hops = Vec::new();
+    let (mut ty, mut offset) = (root, 0);
+    for (at, segment) in path.split("->").enumerate() {
+        if at > 0 {
+            hops.push(offset);
+            let pointer = btf.get(btf.resolve(ty)).ok().filter(|t| t.kind() == Kind::Ptr)?;
+            (ty, offset) = (btf.resolve(pointer.target()?), 0);
+        }
+        for name in segment.split('.').filter(|name| !name.is_empty()) {
+            let (name, first) = match name.strip_suffix("[0]") {
+                Some(name) => (name, true),
+                None => (name, false),
+            };
+            let member = btf.member(ty, name).ok().filter(|m| m.bitfield_size == 0)?;
+            offset = member.byte_offset().checked_add(offset)?;
+            ty = member.ty;
+            if first {
+                ty = btf.get(btf.resolve(ty)).ok()?.array()?.element;
+            }
+        }
+    }
+    Some((hops, offset, ty))
 }
 
 /// Everything but the places in the record.
-struct Sketch<'a> {
-    btf: &'a Btf,
+struct Sketch {
     objects: Vec<Object>,
 }
 
-impl Sketch<'_> {
+impl Sketch {
     fn object(&mut self, from: Option<(usize, u32)>) -> usize {
         if let Some(at) = self.objects.iter().position(|o| o.from == from) {
             return at;
@@ -188,35 +227,14 @@ impl Sketch<'_> {
         }
     }
 
-    /// Follows a path of members from the object of type `root`; `None` where this kernel has no such member.
-    fn follow(&mut self, root: TypeId, path: &str, when: When) -> Option<Route> {
-        let mut hops = Vec::new();
-        let (mut ty, mut offset) = (root, 0);
-        for (at, segment) in path.split("->").enumerate() {
-            if at > 0 {
-                hops.push(offset);
-                let pointer = self.btf.get(self.btf.resolve(ty)).ok().filter(|t| t.kind() == Kind::Ptr)?;
-                (ty, offset) = (self.btf.resolve(pointer.target()?), 0);
-            }
-            for name in segment.split('.').filter(|name| !name.is_empty()) {
-                let (name, first) = match name.strip_suffix("[0]") {
-                    Some(name) => (name, true),
-                    None => (name, false),
-                };
-                let member = self.btf.member(ty, name).ok().filter(|m| m.bitfield_size == 0)?;
-                offset = member.byte_offset().checked_add(offset)?;
-                ty = member.ty;
-                if first {
-                    ty = self.btf.get(self.btf.resolve(ty)).ok()?.array()?.element;
-                }
-            }
-        }
+    /// Wants the pointers on the way to a member.
+    fn follow(&mut self, found: &Found, when: When) -> Route {
         let mut object = self.object(None);
-        for hop in hops {
-            self.want(object, hop, POINTER, when);
-            object = self.object(Some((object, hop)));
+        for hop in &found.hops {
+            self.want(object, *hop, POINTER, when);
+            object = self.object(Some((object, *hop)));
         }
-        Some(Route { object, offset, ty })
+        Route { object, offset: found.offset }
     }
 
     /// Puts what is wanted of each object into groups, and those into the record.
@@ -278,6 +296,7 @@ impl Sketch<'_> {
 const POINTER: u32 = 8;
 
 /// What a member turns out to be.
+#[derive(Clone, Debug)]
 enum Leaf {
     /// A text behind the `char *` at the route's end.
     TextBehind,
@@ -285,6 +304,7 @@ enum Leaf {
     TextHere,
     Value {
         size: u32,
+        shape: Shape,
         function: bool,
     },
     /// The object itself is a `struct dentry`.
@@ -321,17 +341,29 @@ pub(crate) fn behind(
     let Some(root) = line.view.map_or(Some(object), |view| named(object, view)) else {
         return Behind::default();
     };
-    let mut sketch = Sketch { btf, objects: Vec::new() };
+    let mut sketch = Sketch { objects: Vec::new() };
     sketch.object(None);
-    let mut found: Vec<(&Show, Route, Leaf)> = Vec::new();
-    for show in line.show {
-        let route = show.path.split('|').find_map(|path| {
+    let look = |show: &Show| {
+        let (hops, offset, ty) = show.path.split('|').find_map(|path| {
             let (cast, path) = pointee::split_cast(path);
             let from = cast.map_or(Some(root), |cast| named(root, cast))?;
-            sketch.follow(from, path, show.when)
-        });
-        let Some(route) = route else { continue };
-        let Some(leaf) = leaf(btf, show.format, route.ty) else { continue };
+            follow(btf, from, path)
+        })?;
+        Some(Found { hops, offset, leaf: leaf(btf, show.format, ty)? })
+    };
+    // Ids are of one BTF; those of modules are few.
+    let own = std::ptr::eq(btf, &*kernel.btf);
+    let mut found: Vec<(&Show, Route, Leaf)> = Vec::new();
+    for show in line.show {
+        let place = if own {
+            let mut all = kernel.views().found.borrow_mut();
+            all.entry((root, std::ptr::from_ref(show).addr())).or_insert_with(|| look(show)).clone()
+        } else {
+            look(show)
+        };
+        let Some(place) = place else { continue };
+        let route = sketch.follow(&place, show.when);
+        let leaf = place.leaf;
         match leaf {
             Leaf::TextHere | Leaf::Dentry => {}
             Leaf::TextBehind => sketch.want(route.object, route.offset, POINTER, show.when),
@@ -392,7 +424,7 @@ pub(crate) fn behind(
 
 /// The probe reads, in an order in which each finds its pointer and its condition.
 fn reads(
-    sketch: &Sketch<'_>,
+    sketch: &Sketch,
     line: &Pointee,
     root: u32,
     condition: &impl Fn((&'static str, &'static [u64])) -> Option<Condition>,
@@ -423,7 +455,7 @@ fn reads(
 type Placed = (u32, NoteKind, Option<(u32, StepKind)>);
 
 fn place_note(
-    sketch: &Sketch<'_>,
+    sketch: &Sketch,
     kernel: &Kernel,
     route: &Route,
     leaf: &Leaf,
@@ -443,9 +475,9 @@ fn place_note(
             let to = StringField { offset: take(at, 4 + string_size), size: string_size, user_too: true };
             (object, NoteKind::Text(to), Some((object, StepKind::Text { add: route.offset, to })))
         }
-        Leaf::Value { size, function } => {
+        Leaf::Value { size, shape, function } => {
             let (status, offset) = sketch.find(route.object, route.offset)?;
-            let shape = Shape::of(sketch.btf, route.ty, &btf::Limits::default());
+            let shape = shape.clone();
             (object, NoteKind::Value { status, offset, size: *size, shape, function: *function }, None)
         }
         Leaf::Dentry => {
@@ -487,7 +519,8 @@ fn leaf(btf: &Btf, format: Format, ty: TypeId) -> Option<Leaf> {
         let text = matches!(Shape::of(btf, ty, &btf::Limits::default()), Shape::Text { .. });
         return text.then_some(Leaf::TextHere);
     }
-    Some(Leaf::Value { size, function: is_function_pointer(btf, ty) })
+    let shape = Shape::of(btf, ty, &btf::Limits::default());
+    Some(Leaf::Value { size, shape, function: is_function_pointer(btf, ty) })
 }
 
 /// Whether values are addresses of code.

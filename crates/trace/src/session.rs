@@ -114,7 +114,7 @@ impl Session {
                     &program,
                 )?;
                 let link = bpf::open_raw_tracepoint(&program, tracepoint)?;
-                session.tracker.push(Piece { program, links: vec![link] });
+                session.tracker.push(Piece::new(program, vec![link]));
             }
         }
         Ok(session)

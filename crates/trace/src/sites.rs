@@ -6,8 +6,10 @@
 //! /proc/kallsyms for this would take a hundred times as long.
 
 use crate::error::Error;
+use crate::systems;
 use asm::{Arg, Helper, MapId, Program};
 use bpf::{Load, Map, MapType, ProgType, TestRun};
+use std::collections::HashSet;
 use std::os::fd::{AsFd, AsRawFd};
 
 /// Names asked for in one run.
@@ -80,6 +82,49 @@ pub fn sites(names: &[&str]) -> Result<Vec<Site>, Error> {
     }
     Ok(found)
 }
+
+/// The functions that ftrace can patch, by its own list.
+pub struct Listed {
+    names: HashSet<String>,
+    /// Places of their calls, where the kernel tells (6.5).
+    places: HashSet<u64>,
+}
+
+impl Listed {
+    /// Reads the list, which takes as long as reading kallsyms: for when code that looks like the room for a call turned out to be
+    /// none. `None` where tracefs is not mounted, or not for us to read.
+    pub fn read() -> Option<Listed> {
+        let folder = systems::tracefs()?;
+        let mut listed = Listed { names: HashSet::new(), places: HashSet::new() };
+        // `address name [module]`; the name can be anything that the compiler made of it.
+        if let Ok(list) = std::fs::read_to_string(folder.join("available_filter_functions_addrs")) {
+            let address = |l: &str| u64::from_str_radix(l.split_ascii_whitespace().next()?, 16).ok();
+            listed.places = list.lines().filter_map(address).collect();
+            let name = |l: &str| Some(l.split_ascii_whitespace().nth(1)?.to_string());
+            listed.names = list.lines().filter_map(name).collect();
+            return Some(listed);
+        }
+        let list = std::fs::read_to_string(folder.join("available_filter_functions")).ok()?;
+        let name = |l: &str| Some(l.split_ascii_whitespace().next()?.to_string());
+        listed.names = list.lines().filter_map(name).collect();
+        Some(listed)
+    }
+
+    /// Whether a function of that name can be patched.
+    pub fn has_name(&self, name: &str) -> bool {
+        self.names.contains(name)
+    }
+
+    /// Whether the function at that address can be patched, its call being its first instruction or after `endbr64`; `None` when
+    /// the kernel tells no addresses.
+    pub fn has_address(&self, address: u64) -> Option<bool> {
+        let is_there = || [0, ENDBR].iter().any(|skip| self.places.contains(&address.wrapping_add(*skip)));
+        (!self.places.is_empty()).then(is_there)
+    }
+}
+
+/// Bytes of `endbr64`.
+const ENDBR: u64 = 4;
 
 /// Whether code begins with the room for ftrace's call.
 fn is_patchable(code: &[u8]) -> bool {

@@ -30,14 +30,19 @@ pub(crate) fn find(
 
 /// `events` of a mounted tracefs that we may read.
 fn events() -> Option<PathBuf> {
+    let events = tracefs()?.join("events");
+    events.read_dir().is_ok().then_some(events)
+}
+
+/// Where tracefs is mounted.
+pub(crate) fn tracefs() -> Option<PathBuf> {
     let mounts = std::fs::read_to_string("/proc/self/mounts").ok()?;
     let point = mounts.lines().find_map(|line| {
         let mut fields = line.split(' ');
         let point = fields.nth(1)?;
         (fields.next()? == "tracefs").then_some(point)
     })?;
-    let events = Path::new(point).join("events");
-    events.read_dir().is_ok().then_some(events)
+    Some(PathBuf::from(point))
 }
 
 fn find_in(

@@ -8,6 +8,7 @@ mod behind;
 mod calls;
 mod kprobe;
 mod many;
+mod parts;
 mod session;
 mod source;
 mod stack;
@@ -16,7 +17,8 @@ mod whose;
 
 pub use calls::entry_time;
 pub use kprobe::{keep, kprobe, kretprobe};
-pub use many::{Group, Many, cookie, many};
+pub use many::{Ends, Group, cookie, many};
+pub use parts::{PART, Part, dispatch, part, part_entry};
 pub use session::session;
 
 use crate::context;
@@ -25,7 +27,7 @@ use crate::plan::{Plan, Probe};
 use asm::{Alu, Arg, Cmp, Func, Helper, Operand, Program, Reg, Size, Width};
 use calls::{call_key, keep_time, take_entry_time};
 use source::Source;
-pub use source::{has_stack_arguments, stack_words};
+pub use source::stack_words;
 use stack::with_stack;
 use std::cell::Cell;
 use values::pointees;
@@ -50,6 +52,8 @@ pub mod maps {
     pub const BLANK: MapId = MapId(5);
     /// Array of [`super::quick::CELLS`] calls under way, each where its key's hash says: values by [`super::quick`].
     pub const CELLS: MapId = MapId(6);
+    /// Programs to go to by tail call, see [`super::dispatch`]; one map for each program that does.
+    pub const PARTS: MapId = MapId(7);
 }
 
 /// A call's cell in [`maps::CELLS`].
@@ -179,6 +183,61 @@ pub fn event(plan: &Plan, index: u32, probe: &Probe, access: ArgAccess) -> Progr
     program
 }
 
+/// Where an event goes, and where it happened: what all events of a program have in common.
+struct Here {
+    ring: Arg,
+    /// The CPU; with `context` in the upper half of 32 bits, the header's two fields in one.
+    cpu: Option<Reg>,
+    context: bool,
+}
+
+impl Here {
+    /// What must be known before there is a record: its ring. The rest is left to the header.
+    fn ring(f: &mut Func<'_>, lines: &Lines, plan: &Plan) -> Here {
+        if plan.rings == 1 {
+            return Here { ring: Arg::Map(maps::RING), cpu: None, context: false };
+        }
+        lines.mark(f, "this CPU's ring buffer");
+        let cpu = f.call(Helper::GET_SMP_PROCESSOR_ID, &[]);
+        Here { ring: Arg::Reg(own_ring(f, plan, cpu)), cpu: Some(cpu), context: false }
+    }
+
+    /// All of it, for programs that write records of many layouts: the kernel makes each of these helpers' calls into
+    /// instructions, and moves the whole rest of the program for every one.
+    fn all(f: &mut Func<'_>, lines: &Lines, plan: &Plan) -> Here {
+        let here = Here::ring(f, lines, plan);
+        let cpu = here.cpu.unwrap_or_else(|| f.call(Helper::GET_SMP_PROCESSOR_ID, &[]));
+        let Some(bits) = context_bits(f, lines, plan) else { return Here { cpu: Some(cpu), ..here } };
+        let bits = f.alu(Alu::Lsh, Width::W32, bits, i64::from(header::CONTEXT - header::CPU) * 8);
+        let both = f.alu(Alu::Or, Width::W32, bits, cpu);
+        Here { cpu: Some(both), context: true, ..here }
+    }
+
+    /// Writes the CPU and the context into the header.
+    fn store(&self, f: &mut Func<'_>, lines: &Lines, plan: &Plan, record: Reg) {
+        let cpu = self.cpu.unwrap_or_else(|| f.call(Helper::GET_SMP_PROCESSOR_ID, &[]));
+        if self.context || plan.preempt_count.is_none() {
+            // CPU numbers fit the lower half (NR_CPUS); the upper, the context, may be 0.
+            f.store(Size::W, record, header::CPU as i32, cpu);
+            return;
+        }
+        f.store(Size::H, record, header::CPU as i32, cpu);
+        if let Some(bits) = context_bits(f, lines, plan) {
+            f.store(Size::H, record, header::CONTEXT as i32, bits);
+        }
+    }
+}
+
+/// The header's context, in the lower half.
+fn context_bits(f: &mut Func<'_>, lines: &Lines, plan: &Plan) -> Option<Reg> {
+    let count = plan.preempt_count?;
+    lines.mark(f, "task, softirq, hardirq or NMI");
+    let var = f.btf_var(count.var.0);
+    let here = f.call(Helper::THIS_CPU_PTR, &[Arg::Reg(var)]);
+    let bits = f.load(Size::W, here, count.offset as i32);
+    Some(f.alu(Alu::Rsh, Width::W32, bits, i64::from(context::SHIFT)))
+}
+
 /// Takes the event and returns from the program.
 #[allow(clippy::too_many_arguments)]
 fn write_event(
@@ -191,24 +250,67 @@ fn write_event(
     ctx: Reg,
     moment: &Moment,
 ) {
+    wanted(f, lines, plan, layout, source, ctx);
+    let here = Here::ring(f, lines, plan);
+    let record = match layout.stack {
+        Some(at) => with_stack(f, lines, ctx, here.ring, layout.size, at),
+        None => {
+            lines.mark(f, "room in the ring buffer");
+            reserve(f, here.ring, layout.size)
+        }
+    };
+    fill(f, lines, plan, layout, who, source, ctx, moment, &here, record);
+}
+
+/// The same where a program writes events of many layouts: what they share is known already, and when the ring is full, the
+/// program goes on, to count that in one place.
+#[allow(clippy::too_many_arguments)]
+fn write_one_of_many(
+    f: &mut Func<'_>,
+    lines: &Lines,
+    plan: &Plan,
+    layout: &Layout,
+    who: &Who,
+    source: Source,
+    ctx: Reg,
+    moment: &Moment,
+    here: &Here,
+) {
+    wanted(f, lines, plan, layout, source, ctx);
+    if let Some(at) = layout.stack {
+        let record = with_stack(f, lines, ctx, here.ring, layout.size, at);
+        return fill(f, lines, plan, layout, who, source, ctx, moment, here, record);
+    }
+    lines.mark(f, "room in the ring buffer");
+    let size = Arg::Imm(i64::from(layout.size));
+    let record = f.call(Helper::RINGBUF_RESERVE, &[here.ring, size, Arg::Imm(0)]);
+    f.if_(Cmp::Ne, Width::W64, record, 0, |f| {
+        fill(f, lines, plan, layout, who, source, ctx, moment, here, record);
+    });
+}
+
+/// Leaves the program unless the event passes the tests on what it holds.
+fn wanted(f: &mut Func<'_>, lines: &Lines, plan: &Plan, layout: &Layout, source: Source, ctx: Reg) {
     // After the call's cell was emptied, or it would be taken for a call under way for ever.
     if let (true, Some(ret)) = (plan.filter.errors, &layout.ret) {
         only_errors(f, lines, ret, source, ctx);
     }
-    let (ring, cpu) = if plan.rings > 1 {
-        lines.mark(f, "this CPU's ring buffer");
-        let cpu = f.call(Helper::GET_SMP_PROCESSOR_ID, &[]);
-        (Arg::Reg(own_ring(f, plan, cpu)), Some(cpu))
-    } else {
-        (Arg::Map(maps::RING), None)
-    };
-    let record = match layout.stack {
-        Some(at) => with_stack(f, lines, ctx, ring, layout.size, at),
-        None => {
-            lines.mark(f, "room in the ring buffer");
-            reserve(f, ring, layout.size)
-        }
-    };
+}
+
+/// Fills the record, hands it over, and returns from the program.
+#[allow(clippy::too_many_arguments)]
+fn fill(
+    f: &mut Func<'_>,
+    lines: &Lines,
+    plan: &Plan,
+    layout: &Layout,
+    who: &Who,
+    source: Source,
+    ctx: Reg,
+    moment: &Moment,
+    here: &Here,
+    record: Reg,
+) {
     lines.mark(f, "header: time, probe, cpu, process");
     f.store(Size::DW, record, header::TIME as i32, moment.now);
     f.store(Size::W, record, header::PROBE as i32, moment.index);
@@ -219,19 +321,7 @@ fn write_event(
         f.store(Size::DW, record, at as i32, number);
     }
     who.store(f, plan, record);
-    let cpu = cpu.unwrap_or_else(|| f.call(Helper::GET_SMP_PROCESSOR_ID, &[]));
-    if let Some(count) = plan.preempt_count {
-        f.store(Size::H, record, header::CPU as i32, cpu);
-        lines.mark(f, "task, softirq, hardirq or NMI");
-        let var = f.btf_var(count.var.0);
-        let here = f.call(Helper::THIS_CPU_PTR, &[Arg::Reg(var)]);
-        let bits = f.load(Size::W, here, count.offset as i32);
-        let bits = f.alu(Alu::Rsh, Width::W32, bits, i64::from(context::SHIFT));
-        f.store(Size::H, record, header::CONTEXT as i32, bits);
-    } else {
-        // CPU numbers fit the lower half (NR_CPUS); the upper, the context, is 0.
-        f.store(Size::W, record, header::CPU as i32, cpu);
-    }
+    here.store(f, lines, plan, record);
     if let Some(at) = layout.words {
         lines.mark(f, "who called the program");
         let bytes = Arg::Imm(i64::from(layout::stack::WORDS * layout::stack::FRAME));

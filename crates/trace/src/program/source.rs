@@ -150,11 +150,6 @@ fn behind(f: &mut Func<'_>, registers: &Registers, from: Reg, record: Reg) {
     }
 }
 
-/// Whether some of a function's arguments lie on the stack.
-pub fn has_stack_arguments(layout: &Layout) -> bool {
-    stack_words(layout) > 0
-}
-
 /// Words of the stack, from the first argument there on, that hold a function's arguments.
 pub fn stack_words(layout: &Layout) -> u32 {
     let places = arch::places(layout.args.iter().map(|a| a.size));
