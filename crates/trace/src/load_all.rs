@@ -111,7 +111,9 @@ pub fn load_all(
 /// Whether the kernel refuses any tracing program there: its own list of what must not be traced (`btf_id_deny`), and
 /// functions that have no symbol of their name.
 fn is_denial(reason: &str) -> bool {
-    reason.contains("the kernel allows no") || reason.contains("symbol table has")
+    // Newer kernels name the function: "Attaching tracing programs to function 'migrate_disable' is rejected."
+    let named = reason.contains("Attaching tracing programs to function") && reason.contains("is rejected");
+    named || reason.contains("the kernel allows no") || reason.contains("symbol table has")
 }
 
 /// The functions that ftrace can patch: those that it lists, else those whose code has the room.

@@ -101,7 +101,7 @@ pub mod cell {
     /// and as many words of the arguments that lie on the stack.
     pub const ON_STACK: i32 = ARGUMENTS + 8 * crate::arch::REGISTERS.len() as i32;
     /// Most of those words.
-    pub const MOST_WORDS: u32 = 24;
+    pub const MOST_WORDS: u32 = 40;
 
     /// Bytes, in [`super::maps::KEPT`], where so many words are kept.
     pub const fn kept_size(words: u32) -> u32 {
