@@ -172,6 +172,12 @@ pub enum Selftest {
         #[arg(short, long, value_enum, default_value_t = ModeArg::Exit, value_name = "MODE")]
         mode: ModeArg,
     },
+
+    /// Print the functions and source lines of addresses, read from stdin, in an ELF file, as addr2line -a -i -f does
+    Lines {
+        /// A file with debug information, whatever runs
+        file: PathBuf,
+    },
 }
 
 /// `btrace doctor`.

@@ -108,6 +108,12 @@ impl Source {
     /// The lines of each address, in the same order. Of a return address it is the instruction before that is meant: ask for the
     /// address less one.
     pub fn lines_of(&mut self, addresses: &[u64]) -> Vec<Rc<Lines>> {
+        // In their order in memory, so that each source file is read once.
+        let mut sorted = addresses.to_vec();
+        sorted.sort_unstable();
+        for address in sorted {
+            self.lines_at(address);
+        }
         addresses.iter().map(|address| self.lines_at(*address)).collect()
     }
 
