@@ -69,7 +69,7 @@ pub struct Args {
 
     /// The running kernel's file with debug information, for source lines; by default it is looked for where distributions
     /// put it
-    #[arg(long, value_name = "PATH", requires = "output_stack")]
+    #[arg(long, value_name = "PATH")]
     pub vmlinux: Option<PathBuf>,
 
     /// Only this process; the trace ends when it has ended (repeatable)

@@ -230,3 +230,12 @@ pub fn open_vmlinux(path: &Path) -> Result<DebugFile, Error> {
     let running = BuildId::of_kernel(Path::new("/")).ok_or(Error::NoRunningId)?;
     DebugFile::open(path, &running)
 }
+
+/// The running kernel's debug file, looked for where distributions put it. Nothing of it is read but its headers.
+///
+/// # Errors
+/// There is none: what would bring one, in one line.
+pub fn find_vmlinux() -> Result<DebugFile, String> {
+    let places = Places::of_system(Path::new("/"));
+    places.kernel().ok_or_else(|| places.kernel_remedy())
+}
