@@ -17,6 +17,9 @@ pub fn flags(args: &Args) -> anyhow::Result<()> {
     if args.errors && matches!(args.mode, Some(ModeArg::Entry | ModeArg::Both)) {
         bail!("--errors needs --mode exit: what a function returns is not known at its entry");
     }
+    if args.vmlinux.is_some() && !args.output_stack {
+        bail!("--vmlinux is for --output-stack: nothing else shows source lines");
+    }
     match &args.command {
         Some(command) if command.trim().is_empty() => bail!("-c: an empty command"),
         Some(_) if !args.filter_pid.is_empty() || !args.filter_tid.is_empty() => bail!(
@@ -94,6 +97,7 @@ mod tests {
             (&["-t", "x", "--mode", "entry"][..], "--mode is for functions"),
             (&["-t", "x", "--errors"], "--errors is for functions"),
             (&["-k", "x", "--errors", "--mode", "both"], "--errors needs --mode exit"),
+            (&["-k", "x", "--vmlinux", "x"], "--vmlinux is for --output-stack"),
             (&["-k", "x", "-c", " "], "an empty command"),
             (&["-k", "x", "-c", "true", "--filter-pid", "1"], "exclude each other"),
             (&["-k", "x", "--filter-cpu", "4000000000"], "no such CPU"),

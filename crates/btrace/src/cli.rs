@@ -107,7 +107,7 @@ pub struct Args {
 
     /// The running kernel's file with debug information, for source lines; by default it is looked for where distributions
     /// put it
-    #[arg(long, value_name = "PATH", requires = "output_stack")]
+    #[arg(long, value_name = "PATH")]
     pub vmlinux: Option<PathBuf>,
 
     /// Only this process; the trace ends when it has ended (repeatable)
@@ -212,6 +212,12 @@ pub enum Selftest {
         /// Entries, exits or both
         #[arg(short, long, value_enum, default_value_t = ModeArg::Exit, value_name = "MODE")]
         mode: ModeArg,
+    },
+
+    /// Print the functions and source lines of addresses, read from stdin, in an ELF file, as addr2line -a -i -f does
+    Lines {
+        /// A file with debug information, whatever runs
+        file: PathBuf,
     },
 }
 

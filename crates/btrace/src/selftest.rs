@@ -1,8 +1,12 @@
 //! `btrace selftest`: what only the running kernel can tell of btrace itself.
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use btrace::cli::{ModeArg, Selftest};
 use btrace::logging::say;
+use std::fmt::Write;
+use std::path::Path;
+use std::time::Instant;
+use symbols::lines::lines_in;
 use trace::{Filter, Kernel, Mode, Request};
 
 /// Failures named; the rest are counted.
@@ -13,7 +17,53 @@ pub fn run(what: &Selftest) -> anyhow::Result<()> {
     match what {
         Selftest::DisasmAll => crate::disassemble::all(),
         Selftest::LoadAll { every, skip, mode } => load_all(*skip as usize, *every as usize, *mode),
+        Selftest::Lines { file } => lines(file),
     }
+}
+
+/// Prints lines in addr2line's manner, and says what they cost.
+fn lines(file: &Path) -> anyhow::Result<()> {
+    let image = bpf::FileMap::open(file).with_context(|| file.display().to_string())?;
+    let mut addresses = Vec::new();
+    for line in std::io::stdin().lines() {
+        let line = line.context("stdin")?;
+        let digits = line.trim().trim_start_matches("0x");
+        addresses.push(u64::from_str_radix(digits, 16).with_context(|| format!("not an address: {line:?}"))?);
+    }
+    let failed = |reason: String| anyhow::anyhow!("{}: {reason}", file.display());
+    let started = Instant::now();
+    let first = addresses.get(addresses.len() / 2..).and_then(|rest| rest.get(..1)).unwrap_or_default();
+    lines_in(&image, first).map_err(failed)?;
+    let first = started.elapsed();
+    let started = Instant::now();
+    let found = lines_in(&image, &addresses).map_err(failed)?;
+    let all = started.elapsed();
+    let mut out = String::new();
+    for (address, lines) in addresses.iter().zip(&found) {
+        let _ = writeln!(out, "{address:#x}");
+        if lines.chain.is_empty() {
+            out.push_str("??\n??:?\n");
+        }
+        for line in &lines.chain {
+            let _ =
+                writeln!(out, "{}\n{}:{}", line.function.as_deref().unwrap_or("??"), line.file, line.line);
+        }
+    }
+    print!("{out}");
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let kib = |name: &str| {
+        let line = status.lines().find_map(|l| l.strip_prefix(name));
+        line.and_then(|l| l.split_whitespace().nth(1)?.parse::<u64>().ok()).unwrap_or(0)
+    };
+    say(format_args!(
+        "opened, and the first of the addresses: {} ms; opened again, and all {}: {} ms; {} MiB of memory, {} MiB of the file touched",
+        first.as_millis(),
+        addresses.len(),
+        all.as_millis(),
+        kib("RssAnon") >> 10,
+        kib("RssFile") >> 10
+    ));
+    Ok(())
 }
 
 fn load_all(skip: usize, every: usize, mode: ModeArg) -> anyhow::Result<()> {

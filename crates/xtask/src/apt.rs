@@ -376,6 +376,27 @@ impl Archive {
         Ok(names)
     }
 
+    /// Fetches a package and unpacks some of its files into `into`, for packages that are too large to unpack whole.
+    ///
+    /// # Errors
+    /// The suite does not have the package, or the package not all of the files.
+    pub fn unpack_files(&self, package: &str, files: &[String], into: &Path) -> Result<()> {
+        let debs = tempfile::tempdir_in(&self.folder).context("making a folder for packages")?;
+        run(self.apt("apt-get").current_dir(debs.path()).args(["-qq", "download", package]))?;
+        let mut debs = fs::read_dir(debs.path()).context("listing packages")?;
+        let deb = debs.next().context("apt fetched nothing")?.context("listing packages")?;
+        let mut unpack = Command::new("dpkg-deb");
+        unpack.arg("--fsys-tarfile").arg(deb.path()).stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut unpack = unpack.spawn().context("running dpkg-deb")?;
+        let tarfile = unpack.stdout.take().context("reading from dpkg-deb")?;
+        let mut tar = Command::new("tar");
+        tar.args(["--extract", "--directory"]).arg(into).args(files.iter().map(|file| format!("./{file}")));
+        let output = tar.stdin(Stdio::from(tarfile)).output().context("running tar")?;
+        unpack.wait().context("waiting for dpkg-deb")?;
+        ensure!(output.status.success(), "{package}: {}", String::from_utf8_lossy(&output.stderr).trim());
+        Ok(())
+    }
+
     /// An apt command that sees our suite alone, and writes only in our folder.
     fn apt(&self, program: &str) -> Command {
         let mut command = if program == "apt-get" { apt_get() } else { Command::new(program) };

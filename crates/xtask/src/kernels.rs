@@ -124,6 +124,37 @@ impl Stock {
         Ok((headers, release))
     }
 
+    /// The kernel's debug information, and that of some of its modules (paths below `kernel/`), unpacked under
+    /// `kernels/LABEL/debug`; and the release.
+    pub fn debug(&self, modules: &[&str]) -> Result<(PathBuf, String)> {
+        let release = self.kernel()?.release;
+        let folder = workspace::lab().join("kernels").join(self.label);
+        let debug = folder.join("debug");
+        let _lock = workspace::lock(&folder.join("lock"))?;
+        let vmlinux = format!("usr/lib/debug/boot/vmlinux-{release}");
+        let modules =
+            modules.iter().map(|module| format!("usr/lib/debug/lib/modules/{release}/kernel/{module}"));
+        let files: Vec<String> = [vmlinux].into_iter().chain(modules).collect();
+        if files.iter().all(|file| debug.join(file).is_file()) {
+            return Ok((debug, release));
+        }
+        eprintln!("lab: fetching the debug information of kernel {} ({release})", self.label);
+        let archive = Archive::open(&workspace::lab().join("apt").join(self.suite.name), self.suite)?;
+        let package = format!("linux-image-{release}-dbg");
+        let aside = tempfile::tempdir_in(&folder).context("making a folder to unpack in")?;
+        archive.unpack_files(&package, &files, aside.path()).with_context(|| {
+            format!(
+                "fetching {package} (if the mirror has moved on from {release}, remove {} to take the newest kernel)",
+                folder.display()
+            )
+        })?;
+        if debug.exists() {
+            fs::remove_dir_all(&debug).context("removing the debug information of an older release")?;
+        }
+        fs::rename(aside.keep(), &debug).context("keeping the debug information")?;
+        Ok((debug, release))
+    }
+
     fn fetch_headers(&self, folder: &Path, headers: &Path, release: &str) -> Result<()> {
         eprintln!("lab: fetching the headers of kernel {} ({release})", self.label);
         let archive = Archive::open(&workspace::lab().join("apt").join(self.suite.name), self.suite)?;

@@ -6,6 +6,7 @@ mod apt;
 mod bench;
 mod bench_many;
 mod cpio;
+mod debuginfo;
 mod demo;
 mod dist;
 mod frames;
@@ -40,6 +41,7 @@ enum Chore {
     Test(test::Arguments),
     Vm(vm_command::Arguments),
     Bench(bench::Arguments),
+    Debuginfo(debuginfo::Arguments),
     Dist(dist::Arguments),
     Fuzz(fuzz::Arguments),
     Soak(soak::Arguments),
@@ -51,6 +53,7 @@ fn main() -> ExitCode {
         Chore::Test(arguments) => test::run(&arguments),
         Chore::Vm(arguments) => vm_command::run(arguments),
         Chore::Bench(arguments) => bench::run(&arguments),
+        Chore::Debuginfo(arguments) => debuginfo::run(&arguments),
         Chore::Dist(arguments) => dist::run(&arguments),
         Chore::Fuzz(arguments) => fuzz::run(&arguments),
         Chore::Soak(arguments) => soak::run(&arguments),

@@ -385,6 +385,17 @@ fn files(findings: &mut Findings, kernel: Option<&Kernel>, own: &Limits) -> File
         }
         Err(error) => findings.add("/proc/kallsyms", State::No, error.to_string(), None),
     }
+    match symbols::lines::find_vmlinux() {
+        Ok(file) => findings.add("debug information", State::Ok, file.path().display().to_string(), None),
+        Err(remedy) => {
+            findings.add(
+                "debug information",
+                State::No,
+                "none found: stacks have no source lines",
+                Some(&remedy),
+            );
+        }
+    }
     let tracefs = system::mounted("tracefs");
     match &tracefs {
         Some(at) => findings.add("tracefs", State::Ok, format!("on {at}"), None),

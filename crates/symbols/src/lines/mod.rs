@@ -108,6 +108,12 @@ impl Source {
     /// The lines of each address, in the same order. Of a return address it is the instruction before that is meant: ask for the
     /// address less one.
     pub fn lines_of(&mut self, addresses: &[u64]) -> Vec<Rc<Lines>> {
+        // In their order in memory, so that each source file is read once.
+        let mut sorted = addresses.to_vec();
+        sorted.sort_unstable();
+        for address in sorted {
+            self.lines_at(address);
+        }
         addresses.iter().map(|address| self.lines_at(*address)).collect()
     }
 
@@ -223,4 +229,13 @@ impl Source {
 pub fn open_vmlinux(path: &Path) -> Result<DebugFile, Error> {
     let running = BuildId::of_kernel(Path::new("/")).ok_or(Error::NoRunningId)?;
     DebugFile::open(path, &running)
+}
+
+/// The running kernel's debug file, looked for where distributions put it. Nothing of it is read but its headers.
+///
+/// # Errors
+/// There is none: what would bring one, in one line.
+pub fn find_vmlinux() -> Result<DebugFile, String> {
+    let places = Places::of_system(Path::new("/"));
+    places.kernel().ok_or_else(|| places.kernel_remedy())
 }

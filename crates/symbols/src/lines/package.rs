@@ -20,15 +20,15 @@ pub(super) fn remedy(os_release: &str, release: &str) -> String {
                 format!("kernel-{flavour}-debuginfo")
             }
             "arch" => {
-                return format!(
-                    "debuginfod-find debuginfo fetches it on Arch (for the build-id of {release}), or --vmlinux names the file"
-                );
+                return "Arch has it by debuginfod (debuginfod-find debuginfo BUILD-ID); or name the file with --vmlinux".into();
             }
             _ => continue,
         };
-        return format!("package {package} has it, or --vmlinux names the file");
+        return format!(
+            "package {package} has it, if this kernel is the distribution's; or name the file with --vmlinux"
+        );
     }
-    format!("the distribution's debug package of kernel {release} has it, or --vmlinux names the file")
+    format!("the distribution's debug package of kernel {release} has it; or name the file with --vmlinux")
 }
 
 #[cfg(test)]

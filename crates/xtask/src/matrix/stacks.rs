@@ -61,7 +61,7 @@ pub(super) const CHECKS: &[Check] = &[
                 stacks(ran, "vfs_read ")?.iter().all(|(_, frames)| frames.iter().all(|f| !f.contains(';')))
             );
             let said: Vec<&str> = ran.stderr.lines().filter(|l| l.contains("source lines")).collect();
-            ensure!(said.len() == 1 && said[0].contains("--vmlinux names the file"), "{}", ran.stderr);
+            ensure!(said.len() == 1 && said[0].contains("name the file with --vmlinux"), "{}", ran.stderr);
             Ok(())
         },
     },
@@ -79,7 +79,7 @@ pub(super) const CHECKS: &[Check] = &[
                 "--vmlinux: /lab/command: not a whole 64-bit ELF file: ",
                 "--vmlinux: /no/such/file: No such file or directory",
                 "--vmlinux: /dev/zero: not a regular file",
-                "--output-stack",
+                "--vmlinux is for --output-stack",
             ];
             let lines: Vec<&str> = ran.stderr.lines().collect();
             ensure!(
