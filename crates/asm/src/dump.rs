@@ -278,16 +278,37 @@ impl Display for Insn {
                 let sign = if code & 0xe0 == e::MEMSX { 's' } else { 'u' };
                 write!(f, "r{dst} = *({sign}{size} *)(r{src} {off:+})")
             }
-            e::STX if code & 0xe0 == e::ATOMIC && imm & e::FETCH != 0 => {
-                write!(f, "r{src} = lock fetch *(u{size} *)(r{dst} {off:+}) += r{src}")
-            }
             e::STX if code & 0xe0 == e::ATOMIC => {
-                write!(f, "lock *(u{size} *)(r{dst} {off:+}) += r{src}")
+                let place = format_args!("*(u{size} *)(r{dst} {off:+})");
+                let fetch = imm & e::FETCH != 0;
+                let sign = match imm & !e::FETCH {
+                    0x00 => "+=",
+                    0x40 => "|=",
+                    0x50 => "&=",
+                    0xa0 => "^=",
+                    0xe0 => return write!(f, "r{src} = lock xchg {place}, r{src}"),
+                    0xf0 => return write!(f, "r0 = lock cmpxchg {place}, r0, r{src}"),
+                    0x100 if !fetch => {
+                        return write!(f, "r{dst} = load_acquire((u{size} *)(r{src} {off:+}))");
+                    }
+                    0x110 if !fetch => {
+                        return write!(f, "store_release((u{size} *)(r{dst} {off:+}), r{src})");
+                    }
+                    _ => return write!(f, "lock {place} ? r{src} ({imm:#x})"),
+                };
+                if fetch {
+                    write!(f, "r{src} = lock fetch {place} {sign} r{src}")
+                } else {
+                    write!(f, "lock {place} {sign} r{src}")
+                }
             }
             e::STX => write!(f, "*(u{size} *)(r{dst} {off:+}) = r{src}"),
             e::ST => write!(f, "*(u{size} *)(r{dst} {off:+}) = {imm}"),
             class @ (e::JMP | e::JMP32) => match code {
                 e::JA => write!(f, "goto pc{off:+}"),
+                // A distance of 32 bits (6.6), and a jump that ends a loop at some time (6.9).
+                0x06 => write!(f, "goto pc{imm:+}"),
+                0xe5 => write!(f, "may_goto pc{off:+}"),
                 e::EXIT => f.write_str("exit"),
                 e::CALL => match src {
                     e::PSEUDO_CALL => write!(f, "call pc{imm:+}"),
@@ -310,7 +331,8 @@ impl Display for Insn {
                         0xa0 => "<",
                         0xb0 => "<=",
                         0xc0 => "s<",
-                        _ => "s<=",
+                        0xd0 => "s<=",
+                        _ => return write!(f, "unknown {code:#04x} r{dst} r{src} {off:+} {imm:#x}"),
                     };
                     if code & e::X != 0 {
                         write!(f, "if {r}{dst} {sign} {r}{src} goto pc{off:+}")
@@ -319,6 +341,9 @@ impl Display for Insn {
                     }
                 }
             },
+            // Of packets: what is left of the first BPF.
+            e::LD if code & 0xe0 == 0x20 => write!(f, "r0 = *(u{size} *)skb[{imm}]"),
+            e::LD if code & 0xe0 == 0x40 => write!(f, "r0 = *(u{size} *)skb[r{src} + {imm}]"),
             _ => write!(f, "r{dst} = {imm:#x}"),
         }
     }

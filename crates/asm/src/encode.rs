@@ -36,6 +36,15 @@ impl Insn {
         u64::from_ne_bytes(self.to_bytes())
     }
 
+    /// From the eight bytes as a number, whatever they are.
+    pub fn from_u64(word: u64) -> Insn {
+        let [code, regs, o0, o1, i0, i1, i2, i3] = word.to_ne_bytes();
+        let (low, high) = (regs & 15, regs >> 4);
+        let (dst, src) = if cfg!(target_endian = "little") { (low, high) } else { (high, low) };
+        let (off, imm) = (i16::from_ne_bytes([o0, o1]), i32::from_ne_bytes([i0, i1, i2, i3]));
+        Insn { code, dst, src, off, imm }
+    }
+
     /// Whether this is the first half of a two-instruction load.
     pub fn is_wide(self) -> bool {
         self.code == LD_IMM64

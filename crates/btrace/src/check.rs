@@ -17,8 +17,8 @@ pub fn flags(args: &Args) -> anyhow::Result<()> {
     if args.errors && matches!(args.mode, Some(ModeArg::Entry | ModeArg::Both)) {
         bail!("--errors needs --mode exit: what a function returns is not known at its entry");
     }
-    if args.vmlinux.is_some() && !args.output_stack {
-        bail!("--vmlinux is for --output-stack: nothing else shows source lines");
+    if args.vmlinux.is_some() && !args.output_stack && !args.disasm {
+        bail!("--vmlinux is for --output-stack and -d: nothing else shows source lines");
     }
     match &args.command {
         Some(command) if command.trim().is_empty() => bail!("-c: an empty command"),

@@ -86,6 +86,10 @@ pub struct Args {
     #[arg(long, requires = "disasm")]
     pub disasm_no_bytes: bool,
 
+    /// With -d -p: the instructions of BPF above the machine code that they became
+    #[arg(long, requires = "disasm")]
+    pub xlated: bool,
+
     /// Print the C prototypes of what -k, -p and -t match, and load nothing
     #[arg(long, conflicts_with_all = NOT_TRACING)]
     pub show_func_proto: bool,

@@ -1,6 +1,7 @@
 //! Everything disassembled, for `btrace selftest disasm-all`: what cannot be decoded is a defect, unless it is known to be no code.
 
 use super::host;
+use super::lines::Known;
 use super::names::Names;
 use super::show::{Head, Show};
 use anyhow::{Context, bail};
@@ -57,7 +58,7 @@ pub fn all() -> anyhow::Result<()> {
     for function in &functions {
         tally.count(&mut disassembler, arch, &live, function)?;
     }
-    let names = Names { code: &code, data: &data, own: &[] };
+    let names = Names { code: &code, data: &data, own: &[], lines: &Known::new() };
     let show = Show::plain();
     let (mut text, mut written) = (Vec::new(), 0);
     let before = cpu_ns()?;

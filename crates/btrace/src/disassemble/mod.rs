@@ -1,6 +1,7 @@
 //! `btrace -d`: live machine code of the kernel and of BPF programs.
 
 mod all;
+mod lines;
 mod listing;
 mod names;
 mod place;
@@ -13,10 +14,13 @@ use anyhow::{Context, bail};
 use btrace::cli::Args;
 use btrace::logging::say;
 use disasm::{Arch, Disassembler, Line, NoSymbols, Syntax};
+use lines::Finder;
 use listing::Listing;
 use names::Names;
 use place::{Code, Place};
 use show::{Head, Show};
+use std::rc::Rc;
+use symbols::lines::Source;
 use symbols::{Live, Table};
 
 use trace::{Kernel, split_list};
@@ -32,8 +36,9 @@ const LONGEST: u64 = 16;
 
 /// What every listing takes.
 struct Tools {
-    code: Table,
+    code: Rc<Table>,
     data: Table,
+    lines: Finder,
     arch: Arch,
     disassembler: Disassembler,
     show: Show,
@@ -54,13 +59,17 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     if places.is_empty() && programs.is_empty() {
         bail!("nothing to disassemble: name a function with -k, or a BPF program with -p (btrace --help)");
     }
+    let vmlinux = args.vmlinux.as_deref().map(symbols::lines::open_vmlinux).transpose();
+    let vmlinux = vmlinux.context("--vmlinux")?;
     let arch = host().context("btrace does not know this processor's machine code")?;
     let (code, data) =
         Table::load_code_and_data().context("names and addresses of code come from /proc/kallsyms")?;
     let syntax = if args.disasm_intel_syntax { Syntax::Intel } else { Syntax::Att };
     let mut out = Listing::open(args.output.as_deref())?;
     let show = Show::new(args, out.is_terminal);
-    let mut tools = Tools { code, data, arch, disassembler: Disassembler::new(arch, syntax), show };
+    let code = Rc::new(code);
+    let lines = Finder::new(Source::new(Rc::clone(&code), vmlinux));
+    let mut tools = Tools { code, data, lines, arch, disassembler: Disassembler::new(arch, syntax), show };
     let mut first: Option<anyhow::Error> = None;
     let live = Live::open();
     if let Ok(live) = &live {
@@ -92,7 +101,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             match trace::program_code(&kernel, spec) {
                 Ok(all) => {
                     for one in &all {
-                        program::show(&kernel, &mut tools, live.as_ref().ok(), one, &mut out)?;
+                        program::show(args, &kernel, &mut tools, live.as_ref().ok(), one, &mut out)?;
                     }
                 }
                 Err(error) => {
@@ -153,7 +162,8 @@ fn kernel_code(
         }
         asked => whole(tools, &bytes, one.from, asked),
     };
-    let names = Names { code: &tools.code, data: &tools.data, own: &[] };
+    let known = tools.lines.of_code(&mut tools.disassembler, code, one.from);
+    let names = Names { code: &tools.code, data: &tools.data, own: &[], lines: &known };
     let mut text = Vec::new();
     let name = if one.from == one.symbol {
         one.name.clone()

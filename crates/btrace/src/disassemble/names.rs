@@ -1,7 +1,9 @@
 //! Names for what code refers to: code and data of the kernel, functions and maps of a BPF program.
 
-use disasm::Symbol;
+use super::lines::Known;
+use disasm::{Frame, Symbol};
 use symbols::Table;
+use symbols::lines::Line;
 
 /// Names of one listing.
 pub struct Names<'a> {
@@ -11,6 +13,8 @@ pub struct Names<'a> {
     pub data: &'a Table,
     /// Addresses with names of their own: functions of the program that is shown, its maps. Sorted by address.
     pub own: &'a [Own],
+    /// Source lines.
+    pub lines: &'a Known,
 }
 
 /// A name of a program's own.
@@ -37,4 +41,24 @@ impl disasm::Symbols for Names<'_> {
         let found = self.code.resolve(address).or_else(|| self.data.resolve(address))?;
         Some(Symbol { name: found.name, offset: found.offset, module: found.module })
     }
+
+    fn source<'a>(&'a self, address: u64, chain: &mut Vec<Frame<'a>>) -> u64 {
+        if self.lines.is_empty() {
+            return u64::MAX;
+        }
+        if let Some(lines) = self.lines.get(&address) {
+            chain.extend(lines.chain.iter().map(frame));
+        }
+        // Of every instruction the line was looked up.
+        address.saturating_add(1)
+    }
+
+    fn location(&self, address: u64) -> Option<Frame<'_>> {
+        self.lines.get(&address)?.chain.first().map(frame)
+    }
+}
+
+fn frame(line: &Line) -> Frame<'_> {
+    let function = line.function.as_deref().unwrap_or_default();
+    Frame { function, file: &line.file, line: line.line, column: line.column }
 }

@@ -1,13 +1,18 @@
 //! BPF programs: machine code with the program's own names, its maps among them.
 
 use super::Tools;
+use super::lines::Known;
 use super::listing::Listing;
 use super::names::{Names, Own};
 use super::show::{Before, Head};
+use asm::Insn;
 use btf::Kind;
+use btrace::cli::Args;
 use disasm::{Disassembler, Line, NoSymbols};
 use std::collections::BTreeSet;
+use std::ops::Range;
 use symbols::Live;
+use symbols::lines::ProgramLine;
 use trace::{FunctionCode, Kernel, ProgramCode};
 
 /// `BPF_PSEUDO_MAP_FD` and `BPF_PSEUDO_MAP_VALUE` (include/uapi/linux/bpf.h): what a 64-bit load loads.
@@ -19,6 +24,7 @@ const LOAD_64: u8 = 0x18;
 
 /// Shows every function of a program.
 pub fn show(
+    args: &Args,
     kernel: &Kernel,
     tools: &mut Tools,
     live: Option<&Live>,
@@ -39,10 +45,11 @@ pub fn show(
     }
     own.sort_by_key(|own| own.address);
     let patched: Vec<Vec<u8>> = program.functions.iter().map(|f| now(live, f)).collect();
-    let names = Names { code: &tools.code, data: &tools.data, own: &own };
+    let lines = symbols::lines::program_lines(program.id)?.unwrap_or_default();
+    let names = Names { code: &tools.code, data: &tools.data, own: &own, lines: &Known::new() };
     let mut text = Vec::new();
     for (function, code) in program.functions.iter().zip(&patched) {
-        let before: Vec<Before> = Vec::new();
+        let before = before(function, program, &lines, args.xlated);
         let head = Head {
             name: function.name.as_deref().unwrap_or(&program.name),
             module: Some("bpf"),
@@ -54,6 +61,73 @@ pub fn show(
         tools.show.function(&mut tools.disassembler, &names, &head, &before, &mut text);
     }
     out.write(&text)
+}
+
+/// What precedes each run of machine code that one source line became: the line, and with `xlated` the instructions of BPF
+/// that it was translated from.
+fn before(
+    function: &FunctionCode,
+    program: &ProgramCode,
+    lines: &[ProgramLine],
+    xlated: bool,
+) -> Vec<Before> {
+    let end = function.address.saturating_add(function.code.len() as u64);
+    let own: Vec<&ProgramLine> =
+        lines.iter().filter(|line| (function.address..end).contains(&line.address)).collect();
+    let mut before = Vec::new();
+    let translated = |from: usize, to: usize, address: u64, before: &mut Vec<Before>| {
+        let texts = instructions(program, from..to);
+        before.extend(texts.into_iter().map(|text| Before { address, text }));
+    };
+    if xlated {
+        // What is before the first line, or all where there is none.
+        let first = own.first().map_or(function.insns.end, |line| line.instruction as usize);
+        translated(function.insns.start, first.min(function.insns.end), function.address, &mut before);
+    }
+    for (at, line) in own.iter().enumerate() {
+        let place = match line.column {
+            0 => format!("{}:{}", line.file, line.line),
+            column => format!("{}:{}:{column}", line.file, line.line),
+        };
+        before.push(Before { address: line.address, text: format!("{place}  {}", line.text.trim()) });
+        if xlated {
+            let next = own.get(at + 1).map_or(function.insns.end, |next| next.instruction as usize);
+            translated(line.instruction as usize, next, line.address, &mut before);
+        }
+    }
+    before
+}
+
+/// Instructions of BPF as `kernel/bpf/disasm.c` writes them, each with its number; maps by their names.
+fn instructions(program: &ProgramCode, range: Range<usize>) -> Vec<String> {
+    let mut texts = Vec::new();
+    let mut at = range.start;
+    while at < range.end {
+        let Some(insn) = program.xlated.get(at).map(|word| Insn::from_u64(*word)) else { break };
+        let text = if insn.is_wide() {
+            let second = program.xlated.get(at + 1).map_or(0, |word| Insn::from_u64(*word).imm);
+            wide(program, insn, second)
+        } else {
+            insn.to_string()
+        };
+        texts.push(format!("  {at:4}: {text}"));
+        at += if insn.is_wide() { 2 } else { 1 };
+    }
+    texts
+}
+
+/// A load of 64 bits.
+fn wide(program: &ProgramCode, insn: Insn, second: i32) -> String {
+    let id = insn.imm.cast_unsigned();
+    let name = || program.maps.iter().find(|m| m.id == id).map_or("?", |m| m.name.as_str());
+    match insn.src {
+        MAP => format!("r{} = map[{id}] {}", insn.dst, name()),
+        MAP_VALUE => format!("r{} = map[{id}][0]+{second} {}", insn.dst, name()),
+        _ => {
+            let value = u64::from(second.cast_unsigned()) << 32 | u64::from(id);
+            format!("r{} = {value:#x}", insn.dst)
+        }
+    }
 }
 
 /// A function's code as it is now: with the call to a trampoline, if one is attached.
