@@ -32,6 +32,10 @@ impl Ends {
     }
 }
 
+/// Beyond so many groups arguments are read by one probe read, which costs an event 20 instructions more: the kernel makes each call
+/// of the helper for one argument into instructions, and moves the whole rest of the program for it.
+const FEW: usize = 8;
+
 /// The cookie of a probe in a group.
 pub fn cookie(group: usize, index: u32) -> u64 {
     (group as u64) << 32 | u64::from(index)
@@ -43,11 +47,12 @@ pub fn many(plan: &Plan, groups: &[Group], ends: Ends) -> Program {
     program.main(|f| {
         let lines = &Lines::new();
         let ctx = f.ctx();
+        let source = if groups.len() > FEW { Source::Copied } else { Source::Helpers };
         let groups = Groups { plan, groups, first: 0 };
         match ends {
             Ends::Entries => {
                 let mut who = admit(f, lines, plan, 0);
-                groups.alone(f, lines, &mut who, Source::Helpers, ctx);
+                groups.alone(f, lines, &mut who, source, ctx);
             }
             Ends::Both(kfuncs) => {
                 let kept = is_return(f, lines, kfuncs, ctx, |f, kept| {
@@ -55,13 +60,13 @@ pub fn many(plan: &Plan, groups: &[Group], ends: Ends) -> Program {
                     let now = f.call(Helper::KTIME_GET_NS, &[]);
                     f.store(Size::DW, kept, 0, now);
                     let call = call_key(f, ctx);
-                    groups.entries(f, lines, &mut who, Source::Helpers, ctx, now, call);
+                    groups.entries(f, lines, &mut who, source, ctx, now, call);
                     f.ret(0);
                 });
                 let start = entry_time(f, lines, kept);
                 let cookie = f.call(Helper::GET_ATTACH_COOKIE, &[Arg::Reg(ctx)]);
                 let call = call_key(f, ctx);
-                groups.exits(f, lines, Source::Helpers, ctx, cookie, start, call);
+                groups.exits(f, lines, source, ctx, cookie, start, call);
             }
         }
     });
