@@ -11,13 +11,17 @@ use btrace::cli::Args;
 use disasm::{Disassembler, Line, NoSymbols};
 use std::collections::BTreeSet;
 use std::ops::Range;
-use symbols::Live;
 use symbols::lines::ProgramLine;
+use symbols::{Live, Table};
 use trace::{FunctionCode, Kernel, ProgramCode};
 
 /// `BPF_PSEUDO_MAP_FD` and `BPF_PSEUDO_MAP_VALUE` (include/uapi/linux/bpf.h): what a 64-bit load loads.
 const MAP: u8 = 1;
 const MAP_VALUE: u8 = 2;
+
+/// `BPF_JMP | BPF_CALL`, and `BPF_PSEUDO_CALL`.
+const CALL: u8 = 0x85;
+const SUBPROGRAM: u8 = 1;
 
 /// `BPF_LD | BPF_IMM | BPF_DW`.
 const LOAD_64: u8 = 0x18;
@@ -47,9 +51,13 @@ pub fn show(
     let patched: Vec<Vec<u8>> = program.functions.iter().map(|f| now(live, f)).collect();
     let lines = symbols::lines::program_lines(program.id)?.unwrap_or_default();
     let names = Names { code: &tools.code, data: &tools.data, own: &own, lines: &Known::new() };
+    let translation = match args.xlated {
+        true => Some(Translation { program, code: &tools.code, call_base: call_base()? }),
+        false => None,
+    };
     let mut text = Vec::new();
     for (function, code) in program.functions.iter().zip(&patched) {
-        let before = before(function, program, &lines, args.xlated);
+        let before = before(function, &lines, translation.as_ref());
         let head = Head {
             name: function.name.as_deref().unwrap_or(&program.name),
             module: Some("bpf"),
@@ -67,65 +75,95 @@ pub fn show(
 /// that it was translated from.
 fn before(
     function: &FunctionCode,
-    program: &ProgramCode,
     lines: &[ProgramLine],
-    xlated: bool,
+    xlated: Option<&Translation<'_>>,
 ) -> Vec<Before> {
     let end = function.address.saturating_add(function.code.len() as u64);
     let own: Vec<&ProgramLine> =
         lines.iter().filter(|line| (function.address..end).contains(&line.address)).collect();
     let mut before = Vec::new();
     let translated = |from: usize, to: usize, address: u64, before: &mut Vec<Before>| {
-        let texts = instructions(program, from..to);
-        before.extend(texts.into_iter().map(|text| Before { address, text }));
+        if let Some(translation) = xlated {
+            let texts = translation.instructions(from..to);
+            before.extend(texts.into_iter().map(|text| Before { address, text }));
+        }
     };
-    if xlated {
-        // What is before the first line, or all where there is none.
-        let first = own.first().map_or(function.insns.end, |line| line.instruction as usize);
-        translated(function.insns.start, first.min(function.insns.end), function.address, &mut before);
-    }
+    // What is before the first line, or all where there is none.
+    let first = own.first().map_or(function.insns.end, |line| line.instruction as usize);
+    translated(function.insns.start, first.min(function.insns.end), function.address, &mut before);
     for (at, line) in own.iter().enumerate() {
         let place = match line.column {
             0 => format!("{}:{}", line.file, line.line),
             column => format!("{}:{}:{column}", line.file, line.line),
         };
         before.push(Before { address: line.address, text: format!("{place}  {}", line.text.trim()) });
-        if xlated {
-            let next = own.get(at + 1).map_or(function.insns.end, |next| next.instruction as usize);
-            translated(line.instruction as usize, next, line.address, &mut before);
-        }
+        let next = own.get(at + 1).map_or(function.insns.end, |next| next.instruction as usize);
+        translated(line.instruction as usize, next, line.address, &mut before);
     }
     before
 }
 
-/// Instructions of BPF as `kernel/bpf/disasm.c` writes them, each with its number; maps by their names.
-fn instructions(program: &ProgramCode, range: Range<usize>) -> Vec<String> {
-    let mut texts = Vec::new();
-    let mut at = range.start;
-    while at < range.end {
-        let Some(insn) = program.xlated.get(at).map(|word| Insn::from_u64(*word)) else { break };
-        let text = if insn.is_wide() {
-            let second = program.xlated.get(at + 1).map_or(0, |word| Insn::from_u64(*word).imm);
-            wide(program, insn, second)
-        } else {
-            insn.to_string()
-        };
-        texts.push(format!("  {at:4}: {text}"));
-        at += if insn.is_wide() { 2 } else { 1 };
-    }
-    texts
+/// What the instructions of BPF refer to, by name.
+struct Translation<'a> {
+    program: &'a ProgramCode,
+    code: &'a Table,
+    /// What a call's constant is relative to.
+    call_base: Option<u64>,
 }
 
-/// A load of 64 bits.
-fn wide(program: &ProgramCode, insn: Insn, second: i32) -> String {
-    let id = insn.imm.cast_unsigned();
-    let name = || program.maps.iter().find(|m| m.id == id).map_or("?", |m| m.name.as_str());
-    match insn.src {
-        MAP => format!("r{} = map[{id}] {}", insn.dst, name()),
-        MAP_VALUE => format!("r{} = map[{id}][0]+{second} {}", insn.dst, name()),
-        _ => {
-            let value = u64::from(second.cast_unsigned()) << 32 | u64::from(id);
-            format!("r{} = {value:#x}", insn.dst)
+/// The address of `__bpf_call_base` (kernel/bpf/core.c), if the kernel tells.
+fn call_base() -> anyhow::Result<Option<u64>> {
+    let found = symbols::find("__bpf_call_base")?;
+    Ok(found.iter().find(|s| s.name == "__bpf_call_base" && s.address != 0).map(|s| s.address))
+}
+
+impl Translation<'_> {
+    /// Instructions as `kernel/bpf/disasm.c` writes them, each with its number; maps, helpers and subprograms by name.
+    fn instructions(&self, range: Range<usize>) -> Vec<String> {
+        let mut texts = Vec::new();
+        let mut at = range.start;
+        while at < range.end {
+            let Some(insn) = self.program.xlated.get(at).map(|word| Insn::from_u64(*word)) else { break };
+            let text = if insn.is_wide() {
+                let second = self.program.xlated.get(at + 1).map_or(0, |word| Insn::from_u64(*word).imm);
+                self.wide(insn, second)
+            } else {
+                self.call(at, insn).unwrap_or_else(|| insn.to_string())
+            };
+            texts.push(format!("  {at:4}: {text}"));
+            at += if insn.is_wide() { 2 } else { 1 };
+        }
+        texts
+    }
+
+    /// A call: of a helper or kernel function by its address, of a subprogram by how far it is.
+    fn call(&self, at: usize, insn: Insn) -> Option<String> {
+        if insn.code != CALL {
+            return None;
+        }
+        if insn.src == SUBPROGRAM {
+            // Once the program is compiled the constant is the subprogram's number, and the distance lies beside it
+            // (`jit_subprogs`, kernel/bpf/verifier.c).
+            let target = at.checked_add_signed(isize::from(insn.off))?.checked_add(1)?;
+            let function = self.program.functions.iter().find(|f| f.insns.start == target)?;
+            return Some(format!("call {}", function.name.as_deref()?));
+        }
+        let address = self.call_base?.checked_add_signed(i64::from(insn.imm))?;
+        let symbol = self.code.resolve(address).filter(|s| s.offset == 0)?;
+        Some(format!("call {}", symbol.name))
+    }
+
+    /// A load of 64 bits.
+    fn wide(&self, insn: Insn, second: i32) -> String {
+        let id = insn.imm.cast_unsigned();
+        let name = || self.program.maps.iter().find(|m| m.id == id).map_or("?", |m| m.name.as_str());
+        match insn.src {
+            MAP => format!("r{} = map[{id}] {}", insn.dst, name()),
+            MAP_VALUE => format!("r{} = map[{id}][0]+{second} {}", insn.dst, name()),
+            _ => {
+                let value = u64::from(second.cast_unsigned()) << 32 | u64::from(id);
+                format!("r{} = {value:#x}", insn.dst)
+            }
         }
     }
 }
