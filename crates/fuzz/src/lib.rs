@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod btf;
+mod disasm;
 mod events;
 mod flags;
 mod random;
@@ -28,6 +29,8 @@ pub enum Target {
     Targets,
     /// Command lines
     Flags,
+    /// Machine code
+    Disasm,
 }
 
 /// When to end.
@@ -72,6 +75,7 @@ pub fn run(target: Target, first_seed: u64, until: Until) -> anyhow::Result<Repo
         Target::Events => Box::new(events::EventFuzz::new()?),
         Target::Targets => Box::new(targets::TargetFuzz::new()?),
         Target::Flags => Box::new(flags::FlagFuzz),
+        Target::Disasm => Box::new(disasm::DisasmFuzz::new()),
     };
     let mut report = Report::default();
     let started = Instant::now();

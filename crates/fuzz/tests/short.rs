@@ -28,3 +28,8 @@ fn targets() {
 fn flags() {
     clean(Target::Flags, 1_000);
 }
+
+#[test]
+fn disasm() {
+    clean(Target::Disasm, 10_000);
+}
