@@ -2,6 +2,9 @@
 
 use crate::{Flow, TargetKind};
 
+/// The text of bytes that are no instruction.
+pub(crate) const BAD: &str = "(bad)";
+
 /// An instruction, its text apart.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Decoded {

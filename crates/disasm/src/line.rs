@@ -51,7 +51,9 @@ pub struct Instruction<'a> {
 impl<'a> Instruction<'a> {
     /// The mnemonic, with what prefixes are printed.
     pub fn mnemonic(&self) -> &'a str {
-        self.text.get(..self.operands_at).unwrap_or(self.text).trim_end()
+        let has_operands = self.operands_at < self.text.len();
+        let end = if has_operands { self.operands_at.saturating_sub(1) } else { self.text.len() };
+        self.text.get(..end).unwrap_or(self.text)
     }
 
     /// The operands, as they are written; empty when there are none.

@@ -1,10 +1,10 @@
 //! The listing: instructions in turn, with headers and labels between them.
 
-use crate::decoded::{Class, Decoded};
+use crate::decoded::{BAD, Class, Decoded};
 use crate::labels::Labels;
 use crate::line::{Instruction, Line, Source, Target, TargetKind, Targets};
 use crate::site::{self, Surroundings};
-use crate::{Arch, Flow, Frame, Symbols, Syntax, arm64, x86};
+use crate::{Arch, Frame, Symbols, Syntax, arm64, x86};
 
 /// Makes listings of one architecture. Worth keeping: it learns as it goes.
 pub struct Disassembler {
@@ -174,7 +174,7 @@ impl<S: Symbols + ?Sized> Lines<'_, S> {
         Some(Instruction {
             address,
             bytes,
-            text: std::str::from_utf8(text).unwrap_or(Flow::INVALID),
+            text: std::str::from_utf8(text).unwrap_or(BAD),
             operands_at: decoded.operands_at,
             flow: decoded.flow,
             targets,
@@ -202,8 +202,4 @@ fn targets<'a, S: Symbols + ?Sized>(decoded: &Decoded, labels: &Labels, symbols:
         }
     }
     Targets { list }
-}
-
-impl Flow {
-    pub(crate) const INVALID: &'static str = "(bad)";
 }

@@ -2,15 +2,25 @@
 
 const DIGITS: &[u8; 16] = b"0123456789abcdef";
 
+/// The two digits of each byte.
+const PAIRS: [[u8; 2]; 256] = {
+    let mut pairs = [[0; 2]; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        pairs[byte] = [DIGITS[byte >> 4], DIGITS[byte & 15]];
+        byte += 1;
+    }
+    pairs
+};
+
 /// Writes `0x` and the number in lower-case hexadecimal at the end of a room; gives back where it begins.
+#[inline]
 fn put_hex(room: &mut [u8; 18], value: u64) -> usize {
+    for (place, byte) in room.chunks_exact_mut(2).skip(1).zip(value.to_be_bytes()) {
+        place.copy_from_slice(&PAIRS[usize::from(byte)]);
+    }
     let digits = (16 - value.leading_zeros() as usize / 4).max(1);
     let begin = 16 - digits;
-    let mut rest = value;
-    for place in room.iter_mut().rev().take(digits) {
-        *place = DIGITS[(rest & 15) as usize];
-        rest >>= 4;
-    }
     for (place, byte) in room.iter_mut().skip(begin).zip(*b"0x") {
         *place = byte;
     }
@@ -18,6 +28,7 @@ fn put_hex(room: &mut [u8; 18], value: u64) -> usize {
 }
 
 /// Appends `0x` and the number in lower-case hexadecimal.
+#[inline]
 pub(crate) fn hex(out: &mut Vec<u8>, value: u64) {
     let mut room = [0u8; 18];
     let begin = put_hex(&mut room, value);
@@ -25,6 +36,7 @@ pub(crate) fn hex(out: &mut Vec<u8>, value: u64) {
 }
 
 /// The same with a sign.
+#[inline]
 pub(crate) fn signed_hex(out: &mut Vec<u8>, value: i64) {
     if value < 0 {
         out.push(b'-');
@@ -40,8 +52,7 @@ pub(crate) fn bytes(out: &mut Vec<u8>, bytes: &[u8], width: usize) {
         let mut room = [b' '; 3 * AT_ONCE];
         for (at, byte) in room.chunks_exact_mut(3).zip(some) {
             if let [high, low, _] = at {
-                *high = DIGITS[usize::from(byte >> 4)];
-                *low = DIGITS[usize::from(byte & 15)];
+                [*high, *low] = PAIRS[usize::from(*byte)];
             }
         }
         if n != 0 {
@@ -55,6 +66,7 @@ pub(crate) fn bytes(out: &mut Vec<u8>, bytes: &[u8], width: usize) {
 }
 
 /// Appends blanks.
+#[inline]
 pub(crate) fn blanks(out: &mut Vec<u8>, mut count: usize) {
     const BLANKS: [u8; 64] = [b' '; 64];
     while count > 0 {
@@ -70,6 +82,7 @@ pub(crate) fn decimal(out: &mut Vec<u8>, value: u64) {
 }
 
 /// Appends a text.
+#[inline]
 pub(crate) fn push(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(text.as_bytes());
 }

@@ -40,7 +40,7 @@ fn whole_text() {
     let bytes = std::fs::read(file).expect(file);
     let (mut same, mut out_of_step) = (0usize, 0usize);
     let mut kinds: BTreeMap<String, (usize, String)> = BTreeMap::new();
-    // In parts, for objdump's output is twenty times its input.
+    // In parts, for objdump's output is twenty times its input; where they are cut, instructions are, and differ.
     const PART: usize = 4 << 20;
     for (n, part) in bytes.chunks(PART).enumerate() {
         let at = address + (n * PART) as u64;

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod btf;
+mod disasm;
 mod events;
 mod flags;
 mod lines;
@@ -31,6 +32,8 @@ pub enum Target {
     Flags,
     /// Files with debug information
     Lines,
+    /// Machine code
+    Disasm,
 }
 
 /// When to end.
@@ -76,6 +79,7 @@ pub fn run(target: Target, first_seed: u64, until: Until) -> anyhow::Result<Repo
         Target::Targets => Box::new(targets::TargetFuzz::new()?),
         Target::Flags => Box::new(flags::FlagFuzz),
         Target::Lines => Box::new(lines::LinesFuzz::new()?),
+        Target::Disasm => Box::new(disasm::DisasmFuzz::new()),
     };
     let mut report = Report::default();
     let started = Instant::now();

@@ -35,7 +35,7 @@ fn main() -> ExitCode {
         Some(most) => Until::Executions(most),
         None => Until::Elapsed(Duration::from_secs(arguments.seconds)),
     };
-    let all = [Target::Btf, Target::Events, Target::Targets, Target::Flags, Target::Lines];
+    let all = [Target::Btf, Target::Events, Target::Targets, Target::Flags, Target::Lines, Target::Disasm];
     let targets = if arguments.targets.is_empty() { &all } else { arguments.targets.as_slice() };
     let mut findings = 0;
     for target in targets {

@@ -33,3 +33,8 @@ fn flags() {
 fn lines() {
     clean(Target::Lines, 2_000);
 }
+
+#[test]
+fn disasm() {
+    clean(Target::Disasm, 10_000);
+}

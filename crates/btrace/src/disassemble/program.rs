@@ -73,11 +73,7 @@ pub fn show(
 
 /// What precedes each run of machine code that one source line became: the line, and with `xlated` the instructions of BPF
 /// that it was translated from.
-fn before(
-    function: &FunctionCode,
-    lines: &[ProgramLine],
-    xlated: Option<&Translation<'_>>,
-) -> Vec<Before> {
+fn before(function: &FunctionCode, lines: &[ProgramLine], xlated: Option<&Translation<'_>>) -> Vec<Before> {
     let end = function.address.saturating_add(function.code.len() as u64);
     let own: Vec<&ProgramLine> =
         lines.iter().filter(|line| (function.address..end).contains(&line.address)).collect();

@@ -2,7 +2,7 @@
 
 mod names;
 
-use crate::decoded::{Class, Decoded};
+use crate::decoded::{BAD, Class, Decoded};
 use crate::labels::Labels;
 use crate::{Flow, TargetKind, text};
 use std::fmt::Write;
@@ -32,7 +32,7 @@ impl Cursor {
         let word = first_word(rest);
         let Some((word, instruction)) = word.and_then(|word| Some((word, decode(word)?))) else {
             self.pages = [None; 2];
-            out.extend_from_slice(Flow::INVALID.as_bytes());
+            out.extend_from_slice(BAD.as_bytes());
             return Decoded {
                 length: rest.len().min(LENGTH),
                 flow: Flow::Invalid,

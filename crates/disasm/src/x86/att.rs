@@ -36,10 +36,15 @@ impl Att {
         let facts = self.facts.of(&mut self.gas, instruction, shape.opcode(bytes), has_memory);
         if shape.prefixes != 0 || shape.rex != 0 {
             let idle = Idle::of(facts, instruction, bytes, &shape, has_memory);
-            write_prefixes(instruction, bytes, &shape, idle, has_memory, out);
+            if shape.prefixes != 0 {
+                write_prefixes(instruction, bytes, &shape, idle, has_memory, out);
+            }
+            if idle.rex {
+                write_rex(shape.rex, out);
+            }
         }
         text::push(out, &facts.mnemonic);
-        if instruction.flow_control() == FlowControl::ConditionalBranch {
+        if shape.prefixes != 0 && instruction.flow_control() == FlowControl::ConditionalBranch {
             text::push(out, hint(bytes, &shape));
         }
         if facts.implied.is_empty() && facts.operands().is_empty() {
@@ -279,9 +284,6 @@ fn write_prefixes(
         };
         text::push(out, name);
         out.push(b' ');
-    }
-    if idle.rex {
-        write_rex(shape.rex, out);
     }
 }
 

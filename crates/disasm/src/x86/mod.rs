@@ -6,7 +6,7 @@ mod intel;
 mod shape;
 mod spelling;
 
-use crate::decoded::{Class, Decoded};
+use crate::decoded::{BAD, Class, Decoded};
 use crate::labels::Labels;
 use crate::{Flow, Syntax, TargetKind};
 use iced_x86::{
@@ -58,7 +58,7 @@ impl<'a> Cursor<'a> {
         step(&mut self.decoder, instruction);
         let bytes = rest.get(..instruction.len()).unwrap_or_default();
         if instruction.is_invalid() || bytes.is_empty() {
-            text.extend_from_slice(Flow::INVALID.as_bytes());
+            text.extend_from_slice(BAD.as_bytes());
             let all_zero = rest.first() == Some(&0);
             return Decoded {
                 length: 1,
