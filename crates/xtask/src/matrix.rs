@@ -2,6 +2,7 @@
 
 mod calls;
 mod cases;
+mod disasm;
 mod endings;
 mod filters;
 mod judging;
@@ -94,6 +95,7 @@ fn boots(only: Option<&str>, words: &[String]) -> Vec<Boot> {
         shapes::CHECKS,
         syscalls::CHECKS,
         cases::CHECKS,
+        disasm::CHECKS,
         rings::CHECKS,
         lockdown::CHECKS,
     ];

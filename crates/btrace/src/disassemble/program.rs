@@ -64,7 +64,7 @@ pub fn show(
             prototype: function.prototype.as_deref(),
             program: Some(program.id),
             address: function.address,
-            bytes: code,
+            bytes: disasm::trim_padding(code, tools.arch),
         };
         tools.show.function(&mut tools.disassembler, &names, &head, &before, &mut text);
     }
