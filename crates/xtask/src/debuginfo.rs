@@ -126,7 +126,7 @@ enum Agreement {
 
 fn agree(ours: &Chain, theirs: &Chain) -> Agreement {
     // It tells unknown places so; and the symbol for a function that has no name in DWARF.
-    let unknown = |chain: &Chain| chain.iter().all(|(_, place)| place.starts_with("??"));
+    let unknown = |chain: &Chain| chain.iter().all(|(_, place)| place.ends_with(":?"));
     if ours.is_empty() || unknown(ours) {
         return if unknown(theirs) { Agreement::Whole } else { Agreement::None };
     }
