@@ -40,6 +40,9 @@ const FILES_MISTAKEN: usize = 2;
 /// A module with a stack that reaches into it: `lo_ioctl` calls `loop_configure`.
 const MODULE: &str = "drivers/block/loop.ko";
 
+/// Where the kernel's text begins (__START_KERNEL_map).
+const TEXT: u64 = 0xffff_ffff_8000_0000;
+
 /// Where modules and BPF programs begin (MODULES_VADDR, arch/x86/include/asm/pgtable_64_types.h).
 const MODULES: u64 = 0xffff_ffff_c000_0000;
 
@@ -74,7 +77,10 @@ fn spread(vmlinux: &Path, count: usize) -> Result<()> {
             let mut words = line.split_whitespace();
             let address = u64::from_str_radix(words.next()?, 16).ok()?;
             let size = u64::from_str_radix(words.next()?, 16).ok()?;
-            matches!(words.next()?, "t" | "T").then_some((address, size)).filter(|(_, size)| *size > 0)
+            let text = matches!(words.next()?, "t" | "T") && address >= TEXT && size > 0;
+            // Padding before functions, where nothing runs.
+            let padding = words.next()?.starts_with("__pfx_");
+            (text && !padding).then_some((address, size))
         })
         .collect();
     ensure!(functions.len() >= count && count > 0, "{} functions in {}", functions.len(), vmlinux.display());
@@ -126,7 +132,8 @@ enum Agreement {
 
 fn agree(ours: &Chain, theirs: &Chain) -> Agreement {
     // It tells unknown places so; and the symbol for a function that has no name in DWARF.
-    let unknown = |chain: &Chain| chain.iter().all(|(_, place)| place.ends_with(":?"));
+    let unknown =
+        |chain: &Chain| chain.iter().all(|(_, place)| place.starts_with("??:") || place.ends_with(":?"));
     if ours.is_empty() || unknown(ours) {
         return if unknown(theirs) { Agreement::Whole } else { Agreement::None };
     }
@@ -134,9 +141,15 @@ fn agree(ours: &Chain, theirs: &Chain) -> Agreement {
     for ((function, place), (their_function, their_place)) in ours.iter().zip(theirs) {
         let (file, line) = place.rsplit_once(':').unwrap_or((place, ""));
         let (their_file, their_line) = their_place.rsplit_once(':').unwrap_or((their_place, ""));
+        // Code that belongs to no line.
+        let their_line = if their_line == "?" { "0" } else { their_line };
+        let line = if line == "?" { "0" } else { line };
         let their_file = normal(their_file);
         let same_file = their_file == file || their_file.ends_with(&format!("/{file}"));
-        if (function != their_function && function != "??") || line != their_line {
+        // Rust's names are demangled, which addr2line does otherwise.
+        let same_function =
+            function == their_function || function == "??" || their_function.starts_with("_R");
+        if !same_function || line != their_line {
             return Agreement::None;
         }
         if !same_file && agreement == Agreement::Whole {
