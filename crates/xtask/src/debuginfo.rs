@@ -7,7 +7,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 
 use crate::frames::{self, Ran};
 use crate::initramfs::Addition;
@@ -227,7 +227,7 @@ fn booted(arguments: &Arguments, folder: &Path, release: &str, vmlinux: &Path) -
             cat /sys/module/loop/sections/.text >&2",
             &format!(
                 "btrace -k vfs_read --json --output-stack --limit-events 1 --vmlinux /usr/lib/debug/boot/vmlinux-{release} \
-                 -c 'workloads read-zero 5 512'; grep -h VmHWM /proc/self/status"
+                 -c 'workloads read-zero 5 512'"
             ),
         ],
     )?;
@@ -245,7 +245,14 @@ fn booted(arguments: &Arguments, folder: &Path, release: &str, vmlinux: &Path) -
     let in_module = |address| (text..text + (1 << 20)).contains(&address);
     let of_module = stacks_agree(of_module, in_module, text, &object)?;
     ensure!(of_module.0 >= 2, "{} frames of the module", of_module.0);
-    ensure!(json.stdout.contains("\"file\":\"fs/read_write.c\",\"line\":"), "{}{}", json.stdout, json.stderr);
+    let event = json.stdout.lines().find(|line| line.starts_with('{'));
+    let event = event.with_context(|| format!("no event: {}", json.stderr))?;
+    let value: serde_json::Value = serde_json::from_str(event).context("JSON")?;
+    schema::Schema::event().and_then(|schema| schema.check(&value)).map_err(|e| anyhow!("{e}: {event}"))?;
+    ensure!(
+        event.contains("\"file\":\"fs/read_write.c\",\"line\":") && event.contains("\"inlined\":["),
+        "{event}"
+    );
     println!(
         "in the guest: {} frames of the kernel and {} of a module as addr2line has them, {} with inlined functions; lines as JSON",
         frames.0,
