@@ -7,7 +7,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 
 use crate::frames::{self, Ran};
 use crate::initramfs::Addition;
@@ -37,8 +37,14 @@ pub struct Arguments {
 /// names the source file itself where DWARF 5's line table begins with the first header it includes.
 const FILES_MISTAKEN: usize = 2;
 
-/// A module that every guest has, for its ports are of it; it has stacks whenever the guest writes.
-const MODULE: &str = "drivers/char/virtio_console.ko";
+/// A module with a stack that reaches into it: `lo_ioctl` calls `loop_configure`.
+const MODULE: &str = "drivers/block/loop.ko";
+
+/// Where the kernel's text begins (__START_KERNEL_map).
+const TEXT: u64 = 0xffff_ffff_8000_0000;
+
+/// Where modules and BPF programs begin (MODULES_VADDR, arch/x86/include/asm/pgtable_64_types.h).
+const MODULES: u64 = 0xffff_ffff_c000_0000;
 
 /// Runs it; gives back the exit status.
 pub fn run(arguments: &Arguments) -> Result<u8, Failure> {
@@ -71,7 +77,10 @@ fn spread(vmlinux: &Path, count: usize) -> Result<()> {
             let mut words = line.split_whitespace();
             let address = u64::from_str_radix(words.next()?, 16).ok()?;
             let size = u64::from_str_radix(words.next()?, 16).ok()?;
-            matches!(words.next()?, "t" | "T").then_some((address, size)).filter(|(_, size)| *size > 0)
+            let text = matches!(words.next()?, "t" | "T") && address >= TEXT && size > 0;
+            // Padding before functions, where nothing runs.
+            let padding = words.next()?.starts_with("__pfx_");
+            (text && !padding).then_some((address, size))
         })
         .collect();
     ensure!(functions.len() >= count && count > 0, "{} functions in {}", functions.len(), vmlinux.display());
@@ -88,7 +97,7 @@ fn spread(vmlinux: &Path, count: usize) -> Result<()> {
     });
     let (ours, said) = fed(Command::new(&btrace).args(["selftest", "lines"]).arg(vmlinux), &input)?;
     let ours = parse(&ours)?;
-    let theirs = addr2line(vmlinux, &input)?;
+    let theirs = addr2line(&["-e", &vmlinux.to_string_lossy()], &input)?;
     let (mut same, mut inlined, mut mistaken) = (0, 0, 0);
     for address in &addresses {
         let (ours, theirs) = (ours.get(address).context("ours")?, theirs.get(address).context("theirs")?);
@@ -123,7 +132,8 @@ enum Agreement {
 
 fn agree(ours: &Chain, theirs: &Chain) -> Agreement {
     // It tells unknown places so; and the symbol for a function that has no name in DWARF.
-    let unknown = |chain: &Chain| chain.iter().all(|(_, place)| place.starts_with("??"));
+    let unknown =
+        |chain: &Chain| chain.iter().all(|(_, place)| place.starts_with("??:") || place.ends_with(":?"));
     if ours.is_empty() || unknown(ours) {
         return if unknown(theirs) { Agreement::Whole } else { Agreement::None };
     }
@@ -131,9 +141,15 @@ fn agree(ours: &Chain, theirs: &Chain) -> Agreement {
     for ((function, place), (their_function, their_place)) in ours.iter().zip(theirs) {
         let (file, line) = place.rsplit_once(':').unwrap_or((place, ""));
         let (their_file, their_line) = their_place.rsplit_once(':').unwrap_or((their_place, ""));
+        // Code that belongs to no line.
+        let their_line = if their_line == "?" { "0" } else { their_line };
+        let line = if line == "?" { "0" } else { line };
         let their_file = normal(their_file);
         let same_file = their_file == file || their_file.ends_with(&format!("/{file}"));
-        if (function != their_function && function != "??") || line != their_line {
+        // Rust's names are demangled, which addr2line does otherwise.
+        let same_function =
+            function == their_function || function == "??" || their_function.starts_with("_R");
+        if !same_function || line != their_line {
             return Agreement::None;
         }
         if !same_file && agreement == Agreement::Whole {
@@ -157,8 +173,8 @@ fn normal(path: &str) -> String {
     parts.join("/")
 }
 
-fn addr2line(vmlinux: &Path, addresses: &str) -> Result<BTreeMap<u64, Chain>> {
-    let (text, _) = fed(Command::new("addr2line").args(["-a", "-i", "-f", "-e"]).arg(vmlinux), addresses)?;
+fn addr2line(file: &[&str], addresses: &str) -> Result<BTreeMap<u64, Chain>> {
+    let (text, _) = fed(Command::new("addr2line").args(["-a", "-i", "-f"]).args(file), addresses)?;
     parse(&text)
 }
 
@@ -198,6 +214,7 @@ fn booted(arguments: &Arguments, folder: &Path, release: &str, vmlinux: &Path) -
             Addition { source: small, destination: format!("/usr/lib/debug/boot/vmlinux-{release}") },
             Addition { source: folder.join(&module), destination: format!("/{}", module.display()) },
         ],
+        modules: vec!["loop".to_owned()],
         ..VmOptions::new(&arguments.kernel, "")
     };
     let ran = frames::run(
@@ -205,37 +222,60 @@ fn booted(arguments: &Arguments, folder: &Path, release: &str, vmlinux: &Path) -
         &[
             "btrace -v -k vfs_read --output-stack --limit-events 3 -c 'workloads read-zero 5 512'; \
              btrace -v -k tcp_v4_rcv --output-stack --limit-events 3 -c 'workloads connect-loopback 5'",
-            "btrace -v -k virtqueue_add_outbuf --output-stack --limit-events 1 -o /tmp/o & b=$!; sleep 5; \
-             for i in 1 2 3 4 5; do echo x >/dev/virtio-ports/lab.stdout; sleep 1; done; kill -INT $b; wait $b; cat /tmp/o",
+            "dd if=/dev/zero of=/tmp/i bs=512 count=100 2>/dev/null
+            btrace -v -k loop:loop_configure --mode entry --output-stack --limit-events 1 -c 'losetup -f /tmp/i'
+            cat /sys/module/loop/sections/.text >&2",
             &format!(
                 "btrace -k vfs_read --json --output-stack --limit-events 1 --vmlinux /usr/lib/debug/boot/vmlinux-{release} \
-                 -c 'workloads read-zero 5 512'; grep -h VmHWM /proc/self/status"
+                 -c 'workloads read-zero 5 512'"
             ),
         ],
     )?;
     let [kernel, of_module, json] = ran.as_slice() else { bail!("three answers") };
-    let frames = stacks_agree(kernel, vmlinux)?;
+    let moved = kernel.stderr.split(", moved by 0x").nth(1).and_then(|rest| rest.lines().next());
+    let moved = u64::from_str_radix(moved.with_context(|| format!("no offset: {}", kernel.stderr))?, 16)?;
+    let frames =
+        stacks_agree(kernel, |address| address < MODULES, moved, &["-e", &vmlinux.to_string_lossy()])?;
+    ensure!(frames.0 > 30 && frames.1 > 0, "few frames: {}", kernel.stdout);
+    let text =
+        of_module.stderr.lines().last().and_then(|l| u64::from_str_radix(l.strip_prefix("0x")?, 16).ok());
+    let text = text.with_context(|| format!("no address: {}", of_module.stderr))?;
+    let object = folder.join(&module);
+    let object = ["-j", ".text", "-e", &object.to_string_lossy()];
+    let in_module = |address| (text..text + (1 << 20)).contains(&address);
+    let of_module = stacks_agree(of_module, in_module, text, &object)?;
+    ensure!(of_module.0 >= 2, "{} frames of the module", of_module.0);
+    let event = json.stdout.lines().find(|line| line.starts_with('{'));
+    let event = event.with_context(|| format!("no event: {}", json.stderr))?;
+    let value: serde_json::Value = serde_json::from_str(event).context("JSON")?;
+    schema::Schema::event().and_then(|schema| schema.check(&value)).map_err(|e| anyhow!("{e}: {event}"))?;
     ensure!(
-        of_module.stdout.lines().any(|l| l.contains("[virtio_console] ; drivers/char/virtio_console.c:")),
-        "no line of the module: {}{}",
-        of_module.stdout,
-        of_module.stderr
+        event.contains("\"file\":\"fs/read_write.c\",\"line\":") && event.contains("\"inlined\":["),
+        "{event}"
     );
-    ensure!(json.stdout.contains("\"file\":\"fs/read_write.c\",\"line\":"), "{}{}", json.stdout, json.stderr);
     println!(
-        "in the guest: {frames} frames of stacks as addr2line has them, lines of a module, lines as JSON"
+        "in the guest: {} frames of the kernel and {} of a module as addr2line has them, {} with inlined functions; lines as JSON",
+        frames.0,
+        of_module.0,
+        frames.1 + of_module.1
     );
     Ok(())
 }
 
-/// Holds each frame of the kernel against addr2line; gives back how many there were.
-fn stacks_agree(ran: &Ran, vmlinux: &Path) -> Result<usize> {
-    let moved = ran.stderr.split(", moved by 0x").nth(1).and_then(|rest| rest.lines().next());
-    let moved = u64::from_str_radix(moved.with_context(|| format!("no offset: {}", ran.stderr))?, 16)?;
+/// Holds frames against addr2line of a file; gives back how many there were, and how many of them with inlined functions.
+fn stacks_agree(
+    ran: &Ran,
+    of_file: impl Fn(u64) -> bool,
+    moved: u64,
+    file: &[&str],
+) -> Result<(usize, usize)> {
     let mut chains: Vec<(u64, Chain)> = Vec::new();
-    for line in ran.stdout.lines().filter(|l| l.starts_with("0x") && !l.contains("[bpf]")) {
+    for line in ran.stdout.lines().filter(|l| l.starts_with("0x")) {
         let (address, rest) = line.split_once(':').context("a frame")?;
         let address = u64::from_str_radix(address.trim_start_matches("0x"), 16)?;
+        if !of_file(address) {
+            continue;
+        }
         let (name, place) = rest.split_once(" ; ").with_context(|| format!("no source line: {line}"))?;
         let inlined = name.strip_suffix(" [inline]");
         // The call, which ends before the address that it returns to.
@@ -250,13 +290,12 @@ fn stacks_agree(ran: &Ran, vmlinux: &Path) -> Result<usize> {
         }
     }
     let input: String = chains.iter().map(|(at, _)| format!("{at:#x}\n")).collect();
-    let theirs = addr2line(vmlinux, &input)?;
+    let theirs = addr2line(file, &input)?;
     for (at, chain) in &chains {
         let theirs = theirs.get(at).context("addr2line")?;
         ensure!(agree(chain, theirs) == Agreement::Whole, "{at:#x}: ours {chain:?}, addr2line {theirs:?}");
     }
-    ensure!(chains.len() > 30 && chains.iter().any(|(_, chain)| chain.len() > 1), "{}", ran.stdout);
-    Ok(chains.len())
+    Ok((chains.len(), chains.iter().filter(|(_, chain)| chain.len() > 1).count()))
 }
 
 /// What a command prints.

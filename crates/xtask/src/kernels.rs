@@ -131,10 +131,14 @@ impl Stock {
         let folder = workspace::lab().join("kernels").join(self.label);
         let debug = folder.join("debug");
         let _lock = workspace::lock(&folder.join("lock"))?;
-        let vmlinux = format!("usr/lib/debug/boot/vmlinux-{release}");
+        // One of them is a link to the other, and not always the same one.
+        let vmlinux = [
+            format!("usr/lib/debug/boot/vmlinux-{release}"),
+            format!("usr/lib/debug/lib/modules/{release}/vmlinux"),
+        ];
         let modules =
             modules.iter().map(|module| format!("usr/lib/debug/lib/modules/{release}/kernel/{module}"));
-        let files: Vec<String> = [vmlinux].into_iter().chain(modules).collect();
+        let files: Vec<String> = vmlinux.into_iter().chain(modules).collect();
         if files.iter().all(|file| debug.join(file).is_file()) {
             return Ok((debug, release));
         }

@@ -169,12 +169,15 @@ impl Stacks {
     }
 }
 
-/// Appends ` ; file:line`.
+/// Appends ` ; file:line`, with `?` for code that belongs to no line.
 fn place(line: &Line, out: &mut Vec<u8>) {
     out.extend_from_slice(b" ; ");
     out.extend_from_slice(line.file.as_bytes());
     out.push(b':');
-    decimal(line.line, out);
+    match line.line {
+        0 => out.push(b'?'),
+        number => decimal(number, out),
+    }
 }
 
 /// Appends a place as members of an object, without a comma before or behind.

@@ -3,7 +3,8 @@
 use crate::BuildId;
 use object::read::elf::{ElfFile64, FileHeader};
 use object::{
-    LittleEndian, Object, ObjectSection, ObjectSymbol, RelocationKind, RelocationTarget, SectionIndex,
+    CompressionFormat, LittleEndian, Object, ObjectSection, ObjectSymbol, RelocationKind, RelocationTarget,
+    SectionIndex,
 };
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -23,7 +24,11 @@ pub(crate) const SECTIONS: [gimli::SectionId; 10] = [
 ];
 
 /// Larger debug sections no kernel has: a header that claims more is wrong.
-const LARGEST: u64 = 4 << 30;
+const LARGEST: u64 = 2 << 30;
+
+/// Nothing grows by more when it is uncompressed (zlib's bound; debug information grows fivefold). What a header claims is
+/// memory that is taken before any of it is known to be true.
+const LARGEST_RATIO: u64 = 1032;
 
 /// The contents of [`SECTIONS`], in that order; what a file does not have is empty.
 pub(crate) type Sections<'a> = [Cow<'a, [u8]>; SECTIONS.len()];
@@ -139,7 +144,8 @@ fn uncompressed<'a>(
     section: &object::read::elf::ElfSection64<'a, '_, LittleEndian>,
 ) -> Result<Cow<'a, [u8]>, String> {
     let data = section.compressed_data().map_err(|e| e.to_string())?;
-    if data.uncompressed_size > LARGEST {
+    let most = (data.data.len() as u64).saturating_mul(LARGEST_RATIO).min(LARGEST);
+    if data.format != CompressionFormat::None && data.uncompressed_size > most {
         return Err(format!("claims {} bytes", data.uncompressed_size));
     }
     data.decompress().map_err(|e| e.to_string())
