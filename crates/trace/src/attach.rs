@@ -353,8 +353,8 @@ impl Attacher<'_> {
             return Ok(());
         }
         match self.load_event(index, probe, probe.method) {
-            // What a trampoline does not pass on by value a kprobe sees, see [`Attacher::one`].
-            Err(Error::Target { reason, .. }) if reason.contains(BY_VALUE) => {
+            // What a trampoline does not pass on a kprobe sees, see [`Attacher::one`].
+            Err(Error::Target { reason, .. }) if reason.contains(BY_VALUE) || reason.contains(TOO_MANY) => {
                 self.kprobe_programs(index, probe)?;
             }
             Err(Error::Target { reason, .. }) if reason.starts_with(NEVER_RETURNS) => {
@@ -677,6 +677,9 @@ fn by_value(probe: &Probe, log: &str) -> Option<String> {
     let arg = probe.target.syscall.is_none().then(|| probe.layout.args.get(number)).flatten()?;
     Some(format!("{} {} {BY_VALUE} ({kind})", arg.type_name, arg.name))
 }
+
+/// Part of the kernel's reason for functions whose arguments no trampoline passes on (`btf_distill_func_proto`).
+const TOO_MANY: &str = "arguments. Too many";
 
 /// Part of the reason for such functions.
 const BY_VALUE: &str = "is passed by value, which this kernel's tracing programs do not see";
