@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::frames::{self, Ran};
 use crate::vm::VmOptions;
-use crate::{Failure, apt, bench_many, guest};
+use crate::{Failure, apt, bench_code, bench_many, guest};
 
 /// Measure what a trace costs: instructions per call and per printed event under icount, start and memory, here and
 /// in the lab.
@@ -24,6 +24,14 @@ pub struct Arguments {
     /// Only what an event costs: no attaching of hundreds of functions, no bursts
     #[arg(long)]
     hooks: bool,
+
+    /// Only disassembly and source lines
+    #[arg(long, conflicts_with = "hooks")]
+    code: bool,
+
+    /// Source lines too, of this stock kernel's debug package (280 MB are fetched on first use)
+    #[arg(long, value_name = "VERSION")]
+    debuginfo: Option<String>,
 }
 
 /// Runs everything; gives back 1 when a bar is missed.
@@ -60,6 +68,19 @@ done_with() { kill -INT $b; wait $b; cat /tmp/said >&2; }
 "#;
 
 fn bench(arguments: &Arguments) -> Result<u8> {
+    let mut lines = Vec::new();
+    if !arguments.code {
+        trace(arguments, &mut lines)?;
+    }
+    if !arguments.hooks {
+        eprintln!("bench: code");
+        bench_code::host(arguments.debuginfo.as_deref(), &mut lines)?;
+    }
+    Ok(table(&lines))
+}
+
+/// What a trace costs.
+fn trace(arguments: &Arguments, lines: &mut Vec<Line>) -> Result<()> {
     let kernel = arguments.kernel.as_str();
     let bodies = [
         "loops",
@@ -88,7 +109,7 @@ fn bench(arguments: &Arguments) -> Result<u8> {
 
     let bare = per_call(bare)?;
     let hook = |ran| Ok::<f64, anyhow::Error>(per_call(ran)? - bare);
-    let mut lines = vec![
+    lines.extend([
         Line {
             what: "hook: an empty fentry program",
             ours: hook(empty)?,
@@ -169,18 +190,23 @@ fn bench(arguments: &Arguments) -> Result<u8> {
             unit: "MiB",
             rivals: "bpftrace 178, bpfsnoop 235",
         },
-    ];
+    ]);
     if !arguments.hooks {
-        bench_many::lab(&arguments.kernel, &mut lines)?;
+        bench_many::lab(&arguments.kernel, lines)?;
     }
     eprintln!("bench: starting on this machine");
-    host(&mut lines)?;
+    host(lines)?;
     if !arguments.hooks {
-        bench_many::host(&mut lines)?;
+        bench_many::host(lines)?;
     }
+    Ok(())
+}
+
+/// Prints it; 1 when a bar is missed.
+fn table(lines: &[Line]) -> u8 {
     println!("{:<42} {:>10} {:>8}  {:<8} rivals", "what", "ours", "bar", "unit");
     let mut missed = 0;
-    for line in &lines {
+    for line in lines {
         let bar = if line.bar.is_finite() { format!("{}", line.bar.abs()) } else { "-".into() };
         let number = if line.ours < 10.0 { format!("{:.3}", line.ours) } else { format!("{:.0}", line.ours) };
         let missing = if line.bar < 0.0 { line.ours < -line.bar } else { line.ours > line.bar };
@@ -193,7 +219,7 @@ fn bench(arguments: &Arguments) -> Result<u8> {
         println!("{:<42} {number:>10} {bar:>8}  {:<8} {}{mark}", line.what, line.unit, line.rivals);
     }
     println!("events lost: none");
-    Ok(u8::from(missed > 0))
+    u8::from(missed > 0)
 }
 
 pub fn numbers(text: &str) -> impl Iterator<Item = f64> + '_ {

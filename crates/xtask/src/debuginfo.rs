@@ -12,7 +12,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use crate::frames::{self, Ran};
 use crate::initramfs::Addition;
 use crate::vm::VmOptions;
-use crate::{Failure, apt, guest, kernels};
+use crate::{Failure, apt, bench_code, guest, kernels};
 
 /// Hold source lines and inlined functions against addr2line: of addresses spread over a stock kernel, and of the stacks that
 /// btrace shows in it.
@@ -67,8 +67,35 @@ fn compare(arguments: &Arguments) -> Result<()> {
 /// Functions inlined into one another, innermost first, each with its place: `file:line`.
 type Chain = Vec<(String, String)>;
 
+/// What source lines of a stock kernel cost: CPU ms to open its debug file and look one address up, the same for `count` of
+/// them, and MiB of memory beside the file.
+pub fn cost(label: &str, count: usize) -> Result<[f64; 3]> {
+    apt::ensure(&[("nm", "binutils")])?;
+    let stock = kernels::STOCK.iter().find(|stock| stock.label == label);
+    let (folder, release) = stock.with_context(|| format!("no stock kernel {label}"))?.debug(&[MODULE])?;
+    let vmlinux = folder.join("usr/lib/debug/boot").join(format!("vmlinux-{release}"));
+    let (_, said) = looked_up(&vmlinux, &addresses(&vmlinux, count)?)?;
+    match bench_code::all_numbers(&said).as_slice() {
+        [first, _, all, memory, ..] => Ok([*first, *all, *memory]),
+        _ => bail!("no cost in {said:?}"),
+    }
+}
+
+/// The lines of these addresses as btrace has them, and what it says of the cost.
+fn looked_up(vmlinux: &Path, addresses: &[u64]) -> Result<(String, String)> {
+    let btrace = guest::build(true)?.btrace.context("no btrace was built")?;
+    fed(Command::new(&btrace).args(["selftest", "lines"]).arg(vmlinux), &as_lines(addresses))
+}
+
+fn as_lines(addresses: &[u64]) -> String {
+    addresses.iter().fold(String::new(), |mut text, address| {
+        let _ = writeln!(text, "{address:#x}");
+        text
+    })
+}
+
 /// Addresses spread over the text, in the midst of functions.
-fn spread(vmlinux: &Path, count: usize) -> Result<()> {
+fn addresses(vmlinux: &Path, count: usize) -> Result<Vec<u64>> {
     let symbols =
         output(Command::new("nm").args(["--numeric-sort", "--print-size", "--defined-only"]).arg(vmlinux))?;
     let functions: Vec<(u64, u64)> = symbols
@@ -89,15 +116,15 @@ fn spread(vmlinux: &Path, count: usize) -> Result<()> {
         address + (index as u64).wrapping_mul(0x9e37_79b9) % size
     };
     let every = functions.len() / count;
-    let addresses: Vec<u64> = functions.iter().step_by(every).take(count).enumerate().map(within).collect();
-    let btrace = guest::build(true)?.btrace.context("no btrace was built")?;
-    let input = addresses.iter().fold(String::new(), |mut text, address| {
-        let _ = writeln!(text, "{address:#x}");
-        text
-    });
-    let (ours, said) = fed(Command::new(&btrace).args(["selftest", "lines"]).arg(vmlinux), &input)?;
+    Ok(functions.iter().step_by(every).take(count).enumerate().map(within).collect())
+}
+
+/// Our lines of addresses spread over the text, held against addr2line's.
+fn spread(vmlinux: &Path, count: usize) -> Result<()> {
+    let addresses = addresses(vmlinux, count)?;
+    let (ours, said) = looked_up(vmlinux, &addresses)?;
     let ours = parse(&ours)?;
-    let theirs = addr2line(&["-e", &vmlinux.to_string_lossy()], &input)?;
+    let theirs = addr2line(&["-e", &vmlinux.to_string_lossy()], &as_lines(&addresses))?;
     let (mut same, mut inlined, mut mistaken) = (0, 0, 0);
     for address in &addresses {
         let (ours, theirs) = (ours.get(address).context("ours")?, theirs.get(address).context("theirs")?);
@@ -229,9 +256,10 @@ fn booted(arguments: &Arguments, folder: &Path, release: &str, vmlinux: &Path) -
                 "btrace -k vfs_read --json --output-stack --limit-events 1 --vmlinux /usr/lib/debug/boot/vmlinux-{release} \
                  -c 'workloads read-zero 5 512'"
             ),
+            "btrace -d -k __tcf_qdisc_find,do_trace_netlink_extack,perf_trace_run_bpf_submit --json",
         ],
     )?;
-    let [kernel, of_module, json] = ran.as_slice() else { bail!("three answers") };
+    let [kernel, of_module, json, code] = ran.as_slice() else { bail!("four answers") };
     let moved = kernel.stderr.split(", moved by 0x").nth(1).and_then(|rest| rest.lines().next());
     let moved = u64::from_str_radix(moved.with_context(|| format!("no offset: {}", kernel.stderr))?, 16)?;
     let frames =
@@ -253,6 +281,10 @@ fn booted(arguments: &Arguments, folder: &Path, release: &str, vmlinux: &Path) -
         event.contains("\"file\":\"fs/read_write.c\",\"line\":") && event.contains("\"inlined\":["),
         "{event}"
     );
+    let (listed, chains) = listing_agrees(code, moved, vmlinux)?;
+    println!(
+        "in the guest: {listed} places in the listings of the article's functions as addr2line has them, {chains} inlined"
+    );
     println!(
         "in the guest: {} frames of the kernel and {} of a module as addr2line has them, {} with inlined functions; lines as JSON",
         frames.0,
@@ -260,6 +292,40 @@ fn booted(arguments: &Arguments, folder: &Path, release: &str, vmlinux: &Path) -
         frames.1 + of_module.1
     );
     Ok(())
+}
+
+/// Holds the source lines of listings (`btrace -d --json`) against addr2line; gives back how many runs of instructions
+/// there were, and how many of them in inlined functions.
+fn listing_agrees(ran: &Ran, moved: u64, vmlinux: &Path) -> Result<(usize, usize)> {
+    let mut chains: Vec<(u64, Chain)> = Vec::new();
+    for line in ran.stdout.lines() {
+        let function: serde_json::Value = serde_json::from_str(line).context("JSON")?;
+        let instructions = function["instructions"].as_array().context("instructions")?;
+        for instruction in instructions {
+            let Some(source) = instruction["source"].as_array() else { continue };
+            let address = instruction["address"].as_str().and_then(|a| a.strip_prefix("0x"));
+            let address = u64::from_str_radix(address.context("address")?, 16)?;
+            let chain = source.iter().map(|frame| {
+                let name = frame["function"].as_str().unwrap_or("??").to_owned();
+                (name, format!("{}:{}", frame["file"].as_str().unwrap_or("??"), frame["line"]))
+            });
+            chains.push((address.wrapping_sub(moved), chain.collect()));
+        }
+    }
+    ensure!(chains.len() > 60, "{} places: {}", chains.len(), ran.stderr);
+    let addresses: Vec<u64> = chains.iter().map(|(at, _)| *at).collect();
+    let theirs = addr2line(&["-e", &vmlinux.to_string_lossy()], &as_lines(&addresses))?;
+    let mut mistaken = 0;
+    for (at, chain) in &chains {
+        let theirs = theirs.get(at).context("addr2line")?;
+        match agree(chain, theirs) {
+            Agreement::Whole => {}
+            Agreement::ButFile => mistaken += 1,
+            Agreement::None => bail!("{at:#x}: ours {chain:?}, addr2line {theirs:?}"),
+        }
+    }
+    ensure!(mistaken * 100 <= chains.len() * FILES_MISTAKEN, "{mistaken} files of {} differ", chains.len());
+    Ok((chains.len(), chains.iter().filter(|(_, chain)| chain.len() > 1).count()))
 }
 
 /// Holds frames against addr2line of a file; gives back how many there were, and how many of them with inlined functions.

@@ -4,6 +4,7 @@
 
 mod apt;
 mod bench;
+mod bench_code;
 mod bench_many;
 mod cpio;
 mod debuginfo;

@@ -74,7 +74,7 @@ pub fn all() -> anyhow::Result<()> {
     let undecodable: u64 = tally.bad.iter().map(|(_, wrong)| wrong).sum();
     println!(
         "{} functions, {} bytes, {} instructions from {live}; {unreadable} symbols unreadable; {undecodable} undecodable bytes \
-         (beside {} of UDB, {} of instructions that the next symbol cuts); {:.1} MB/s annotated, by CPU time, into {:.1} MB",
+         (beside {} of UDB, {} of instructions that the next symbol cuts); {:.1} MB/s annotated, by CPU time, into {:.1} MB; {} MiB at most",
         functions.len(),
         tally.bytes,
         tally.instructions,
@@ -82,6 +82,7 @@ pub fn all() -> anyhow::Result<()> {
         tally.cut,
         tally.bytes as f64 / 1e6 / seconds,
         written as f64 / 1e6,
+        peak_mib(),
     );
     if undecodable > 0 {
         bail!("{undecodable} bytes of code could not be decoded");
@@ -145,6 +146,13 @@ fn cut(disassembler: &mut Disassembler, live: &Live, address: u64) -> anyhow::Re
         }
     }
     Ok(false)
+}
+
+/// The most memory that this process has had, MiB; 0 where the system does not tell.
+fn peak_mib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let peak = status.lines().find_map(|l| l.strip_prefix("VmHWM:"));
+    peak.and_then(|l| l.split_ascii_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0) >> 10
 }
 
 /// What this thread has run, in ns: other load on the machine does not count.
