@@ -17,6 +17,18 @@ pub fn flags(args: &Args) -> anyhow::Result<()> {
     if args.errors && matches!(args.mode, Some(ModeArg::Entry | ModeArg::Both)) {
         bail!("--errors needs --mode exit: what a function returns is not known at its entry");
     }
+    let listing = [
+        ("-B", args.disasm_bytes > 0),
+        ("--disasm-intel-syntax", args.disasm_intel_syntax),
+        ("--disasm-no-bytes", args.disasm_no_bytes),
+        ("--xlated", args.xlated),
+    ];
+    if let (false, Some((flag, _))) = (args.disasm, listing.iter().find(|(_, given)| *given)) {
+        bail!("{flag} is for -d, disassembly");
+    }
+    if args.xlated && args.prog.is_empty() {
+        bail!("--xlated is for BPF programs (-d -p): nothing else was translated from BPF");
+    }
     if args.vmlinux.is_some() && !args.output_stack && !args.disasm {
         bail!("--vmlinux is for --output-stack and -d: nothing else shows source lines");
     }
@@ -97,6 +109,8 @@ mod tests {
             (&["-t", "x", "--mode", "entry"][..], "--mode is for functions"),
             (&["-t", "x", "--errors"], "--errors is for functions"),
             (&["-k", "x", "--errors", "--mode", "both"], "--errors needs --mode exit"),
+            (&["-t", "x", "-B", "64"], "-B is for -d"),
+            (&["-d", "-k", "x", "--xlated"], "--xlated is for BPF programs"),
             (&["-k", "x", "--vmlinux", "x"], "--vmlinux is for --output-stack"),
             (&["-k", "x", "-c", " "], "an empty command"),
             (&["-k", "x", "-c", "true", "--filter-pid", "1"], "exclude each other"),

@@ -57,7 +57,10 @@ fn main() -> ExitCode {
 fn trace(args: &cli::Args) -> Result<(), Stop> {
     check::flags(args).map_err(Stop::Refused)?;
     if args.disasm {
-        return disassemble::run(args).map_err(Stop::Refused);
+        return disassemble::run(args).map_err(|error| match error.is::<disassemble::WriteFailed>() {
+            true => Stop::Failed(error),
+            false => Stop::Refused(error),
+        });
     }
     if args.show_func_proto {
         return list::prototypes(args).map_err(Stop::Refused);

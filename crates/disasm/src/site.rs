@@ -8,7 +8,7 @@ use crate::{Flow, Symbol};
 pub enum Site {
     /// The no-op at a function's entry where ftrace writes its call (`-mfentry`, `-fpatchable-function-entry`).
     Fentry,
-    /// The call that someone put there: ftrace, a BPF trampoline.
+    /// The call that someone put there: ftrace, a BPF trampoline; newer kernels jump to that.
     FentryCall,
     /// A no-op of 5 or 2 bytes amid code. A static branch, static call or alternative that is off leaves one, but a
     /// compiler may align with one too: bytes do not tell.
@@ -81,12 +81,16 @@ pub(crate) fn recognise(
     target: Option<Symbol<'_>>,
 ) -> Option<Site> {
     const NOP5: [u8; 5] = [0x0f, 0x1f, 0x44, 0, 0];
+    // What kernels before 5.13 made of them (`k8_nops`, arch/x86/kernel/alternative.c).
+    const K8_NOP5: [u8; 5] = [0x66, 0x66, 0x66, 0x66, 0x90];
     const NOP2: [u8; 2] = [0x66, 0x90];
     const ARM_NOP: [u8; 4] = [0x1f, 0x20, 0x03, 0xd5];
     match (decoded.class, decoded.flow) {
         (Class::Filler | Class::Nop | Class::Zeros, _) if !around.is_reached => Some(Site::Padding),
-        (Class::Nop, _) if around.at_entry && (bytes == NOP5 || bytes == ARM_NOP) => Some(Site::Fentry),
-        (Class::Nop, _) if bytes == NOP5 || bytes == NOP2 => Some(Site::Nop),
+        (Class::Nop, _) if around.at_entry && (bytes == NOP5 || bytes == K8_NOP5 || bytes == ARM_NOP) => {
+            Some(Site::Fentry)
+        }
+        (Class::Nop, _) if bytes == NOP5 || bytes == K8_NOP5 || bytes == NOP2 => Some(Site::Nop),
         (_, Flow::Call | Flow::Jump | Flow::Branch) => {
             let entered = target.filter(|symbol| symbol.offset == 0 || around.at_entry);
             let named = entered.and_then(|symbol| by_name(symbol.name, decoded.flow, around.at_entry));
@@ -114,7 +118,10 @@ fn by_name(name: &str, flow: Flow, at_entry: bool) -> Option<Site> {
         Some(Site::ReturnThunk)
     } else if name.starts_with("__SCT__") {
         Some(Site::StaticCall)
-    } else if at_entry && flow == Flow::Call && TRACERS.iter().any(|tracer| name.starts_with(tracer)) {
+    } else if at_entry
+        && matches!(flow, Flow::Call | Flow::Jump)
+        && TRACERS.iter().any(|tracer| name.starts_with(tracer))
+    {
         Some(Site::FentryCall)
     } else {
         None

@@ -100,9 +100,9 @@ pub struct Table {
     anchors: Vec<(&'static str, u64)>,
 }
 
-/// Symbols of the kernel's own by which its place in memory is told from the one it was linked for: every architecture has
-/// one of them, once.
-const ANCHORS: [&str; 2] = ["_stext", "_text"];
+/// Symbols of the kernel's own that tell where it lies in memory, rather than where it was linked for, and where the code of
+/// its start lay.
+const ANCHORS: [&str; 4] = ["_stext", "_text", "_sinittext", "_einittext"];
 
 /// What begins at an address: a name in the text, or nothing that has one.
 #[derive(Clone, Copy, Debug)]
@@ -141,6 +141,10 @@ pub struct Extent<'a> {
 /// modules, there is none; no function is as large as this.
 const LARGEST_SYMBOL: u64 = 1 << 20;
 
+/// Kernels without CONFIG_KALLSYMS_ALL name a few dozen places among their data, marks of the linker's most of them: what lies
+/// between two of those is neither's.
+const LEAST_DATA: usize = 2000;
+
 /// Symbols of the linker that end a section of code: what follows is no code of the kernel's own.
 const ENDS: [&[u8]; 2] = [b"_etext", b"_einittext"];
 
@@ -155,7 +159,8 @@ impl Table {
         Table::load_kinds(path, false).map(|(code, _)| code)
     }
 
-    /// The running kernel's code, and its data in a table of their own. Kernels without CONFIG_KALLSYMS_ALL name little data.
+    /// The running kernel's code, and its data in a table of their own: empty where the kernel does not name its data
+    /// (no CONFIG_KALLSYMS_ALL).
     pub fn load_code_and_data() -> Result<(Table, Table), Error> {
         Table::load_kinds(Path::new("/proc/kallsyms"), true)
     }
@@ -193,6 +198,9 @@ impl Table {
         }
         table.sort();
         data.sort();
+        if data.len() < LEAST_DATA {
+            data.entries.clear();
+        }
         Ok((table, data))
     }
 
@@ -272,6 +280,18 @@ impl Table {
         let at = self.entries.partition_point(|e| e.address <= address).checked_sub(1)?;
         let extent = self.extent_at(at)?;
         (address - extent.address < LARGEST_SYMBOL).then_some(extent)
+    }
+
+    /// Where the code lay that the kernel runs at boot alone and frees then (`__init`), if its bounds are named.
+    pub fn init_text(&self) -> Option<std::ops::Range<u64>> {
+        let at = |name: &str| self.anchors.iter().find(|(anchor, _)| *anchor == name).map(|(_, at)| *at);
+        Some(at("_sinittext")?..at("_einittext")?)
+    }
+
+    /// Where the next symbol that has a name begins; ends of code, and padding before functions, have none.
+    pub fn named_after(&self, address: u64) -> Option<u64> {
+        let after = self.entries.partition_point(|e| e.address <= address);
+        self.entries.get(after..)?.iter().find(|e| e.len > 0).map(|e| e.address)
     }
 
     /// Every symbol with its bytes, by address.
@@ -414,7 +434,13 @@ mod tests {
     #[test]
     fn a_symbol_reaches_to_the_next_and_data_is_apart() {
         let f = file(SAMPLE);
-        let (code, data) = Table::load_kinds(f.path(), true).expect("load");
+        let (code, few) = Table::load_kinds(f.path(), true).expect("load");
+        assert!(few.is_empty(), "names of a few places say nothing of what is between");
+        let more: String = (0..LEAST_DATA as u64)
+            .map(|n| format!("{:016x} d item_{n}\n", 0xffffffff82000000u64 + n * 8))
+            .collect();
+        let f = file(&format!("{SAMPLE}{more}"));
+        let (_, data) = Table::load_kinds(f.path(), true).expect("load");
         let extent = |a| code.extent(a).map(|e| (e.name, e.address, e.end));
         assert_eq!(
             extent(0xffffffff81000150),
@@ -429,6 +455,8 @@ mod tests {
         );
         let last = "bpf_prog_6deef7357e7b4530_en_bar";
         assert_eq!(extent(0xffffffffc0200000), Some((last, 0xffffffffc0200000, None)), "nothing follows");
+        assert_eq!(code.named_after(0xffffffff81000200), Some(0xffffffff81003000), "past the end of code");
+        assert_eq!(code.named_after(0xffffffffc0200000), None);
         let names: Vec<&str> = code.extents().map(|e| e.name).collect();
         assert_eq!(
             names,

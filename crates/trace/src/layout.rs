@@ -218,6 +218,11 @@ impl Layout {
             // The wrapper's own argument.
             slot = 1;
             (registers, args) = behind_wrapper(call, &mut at, string_size);
+            if pointees {
+                for arg in &mut args {
+                    behind_user_pointer(kernel, arg, &mut at, string_size);
+                }
+            }
         }
         for (index, param) in target.params.iter().enumerate().filter(|_| syscall.is_none()) {
             let name = if param.name.is_empty() { format!("arg{index}") } else { param.name.clone() };
@@ -371,6 +376,19 @@ fn behind_wrapper(call: &Syscall, at: &mut u32, string_size: u32) -> (Option<Reg
         arg.string = Some(string(at, string_size, true));
     }
     (Some(registers), args)
+}
+
+/// What is shown of the address that a system call's argument points to, in user memory: of other structures nothing, for most
+/// of the table's are the kernel's own.
+fn behind_user_pointer(kernel: &Kernel, arg: &mut Argument, at: &mut u32, string_size: u32) {
+    if arg.type_name != "struct sockaddr *" {
+        return;
+    }
+    let object = kernel.btf.find(Kind::Struct, "sockaddr");
+    if let Some((line, object)) = pointee::of("sockaddr").zip(object) {
+        let Behind { notes, steps } = behind(kernel, &kernel.btf, line, object, arg.offset, at, string_size);
+        (arg.notes, arg.steps, arg.form) = (notes, steps, line.form);
+    }
 }
 
 fn string(at: &mut u32, size: u32, user_too: bool) -> StringField {

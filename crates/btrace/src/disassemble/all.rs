@@ -29,11 +29,15 @@ pub fn all() -> anyhow::Result<()> {
     let arch = host().context("btrace does not know this processor's machine code")?;
     let (code, data) = Table::load_code_and_data()?;
     let live = Live::open()?;
-    let mut unreadable = 0;
+    let (mut unreadable, mut freed) = (0, 0);
     let mut functions = Vec::new();
     for extent in code.extents() {
         // The last symbol of a range: nothing tells where it ends.
         let Some(end) = extent.end else { continue };
+        if code.init_text().is_some_and(|init| init.contains(&extent.address)) {
+            freed += 1;
+            continue;
+        }
         let mut own = live.read(extent.address, usize::try_from(end - extent.address)?)?;
         if own.is_empty() {
             unreadable += 1;
@@ -73,7 +77,7 @@ pub fn all() -> anyhow::Result<()> {
     }
     let undecodable: u64 = tally.bad.iter().map(|(_, wrong)| wrong).sum();
     println!(
-        "{} functions, {} bytes, {} instructions from {live}; {unreadable} symbols unreadable; {undecodable} undecodable bytes \
+        "{} functions, {} bytes, {} instructions from {live}; {unreadable} symbols unreadable, {freed} freed after boot; {undecodable} undecodable bytes \
          (beside {} of UDB, {} of instructions that the next symbol cuts); {:.1} MB/s annotated, by CPU time, into {:.1} MB; {} MiB at most",
         functions.len(),
         tally.bytes,

@@ -5,6 +5,14 @@ use std::fs::File;
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::path::Path;
 
+/// The listing could not be written: it began, and then failed.
+#[derive(Debug, thiserror::Error)]
+#[error("write to {name}: {source}")]
+pub struct WriteFailed {
+    name: String,
+    source: io::Error,
+}
+
 /// The destination.
 pub struct Listing {
     to: Box<dyn Write>,
@@ -45,7 +53,7 @@ impl Listing {
                 self.is_closed = true;
                 Ok(())
             }
-            result => result.with_context(|| format!("write to {}", self.name)),
+            result => result.map_err(|source| WriteFailed { name: self.name.clone(), source }.into()),
         }
     }
 }

@@ -9,6 +9,7 @@ mod program;
 mod show;
 
 pub use all::all;
+pub use listing::WriteFailed;
 
 use anyhow::{Context, bail};
 use btrace::cli::Args;
@@ -136,6 +137,9 @@ fn kernel_code(
     one: &Code,
     out: &mut Listing,
 ) -> anyhow::Result<()> {
+    if tools.code.init_text().is_some_and(|init| init.contains(&one.from)) {
+        bail!("{}: it ran at boot alone (__init) and was freed then: none of its code is left", one.name);
+    }
     let one = &at_an_instruction(live, tools, one)?;
     let asked = u64::from(args.disasm_bytes);
     let len = match (asked, one.end) {
@@ -162,23 +166,26 @@ fn kernel_code(
         }
         asked => whole(tools, &bytes, one.from, asked),
     };
-    let known = tools.lines.of_code(&mut tools.disassembler, code, one.from);
-    let names = Names { code: &tools.code, data: &tools.data, own: &[], lines: &known };
     let mut text = Vec::new();
-    let name = if one.from == one.symbol {
-        one.name.clone()
-    } else {
-        format!("{}+{:#x}", one.name, one.from - one.symbol)
-    };
-    let head = Head {
-        name: &name,
-        module: one.module.as_deref(),
-        prototype: None,
-        program: None,
-        address: one.from,
-        bytes: code,
-    };
-    tools.show.function(&mut tools.disassembler, &names, &head, &[], &mut text);
+    let mut rest = code;
+    let mut at = one.from;
+    // What was asked for may go on into the next function.
+    while !rest.is_empty() {
+        let here = tools.code.extent(at).filter(|_| at != one.from);
+        let (name, symbol) =
+            here.as_ref().map_or((one.name.as_str(), one.symbol), |extent| (extent.name, extent.address));
+        let end = tools.code.named_after(at);
+        let len = end.map_or(rest.len(), |end| rest.len().min(end.saturating_sub(at).max(1) as usize));
+        let (piece, others) = rest.split_at_checked(len).unwrap_or((rest, &[]));
+        let name = if at == symbol { name.to_string() } else { format!("{name}+{:#x}", at - symbol) };
+        let known = tools.lines.of_code(&mut tools.disassembler, piece, at);
+        let names = Names { code: &tools.code, data: &tools.data, own: &[], lines: &known };
+        let module = here.as_ref().map_or(one.module.as_deref(), |extent| extent.module);
+        let head = Head { name: &name, module, prototype: None, program: None, address: at, bytes: piece };
+        tools.show.function(&mut tools.disassembler, &names, &head, &[], &mut text);
+        rest = others;
+        at = at.saturating_add(piece.len() as u64);
+    }
     if asked > bytes.len() as u64 {
         text.extend_from_slice(
             format!("; only {} of {asked} bytes can be read there\n\n", bytes.len()).as_bytes(),

@@ -1,6 +1,6 @@
 //! What `-d -k` names: functions and other code by name, places in them, addresses.
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use std::fmt;
 use symbols::{Extent, Symbol, Table};
 use trace::Pattern;
@@ -54,14 +54,13 @@ impl fmt::Display for Place {
 impl Place {
     /// Reads `NAME`, `MODULE:NAME`, a glob, `NAME+0x40` or `0xffffffff81000000`.
     pub fn parse(text: &str) -> anyhow::Result<Place> {
-        if let Some(digits) = text.strip_prefix("0x") {
-            let address = u64::from_str_radix(digits, 16);
-            return Ok(Place::Address(address.with_context(|| format!("{text:?} is no address"))?));
+        if let Some(address) = address(text) {
+            return Ok(Place::Address(address?));
         }
         let (name, offset) = match text.rsplit_once('+') {
             Some((name, offset)) => (
                 name,
-                number(offset).with_context(|| format!("{text:?}: {offset:?} is no offset; +0x40 is one"))?,
+                number(offset).map_err(|_| anyhow!("{text:?}: {offset:?} is no offset; +0x40 is one"))?,
             ),
             None => (text, 0),
         };
@@ -130,11 +129,11 @@ fn named(table: &Table, module: Option<&str>, matches: impl Fn(&str) -> bool) ->
         let Some(extent) = table.extent(symbol.address) else { continue };
         let mut one = code(&extent, symbol.address);
         one.name = symbol.name;
-        if !found.iter().any(|f| f.symbol == one.symbol) {
-            found.push(one);
-        }
+        found.push(one);
     }
+    // Stable: of several names of one address the first.
     found.sort_by_key(|one| one.symbol);
+    found.dedup_by_key(|one| one.symbol);
     Ok(found)
 }
 
@@ -146,6 +145,18 @@ fn code(extent: &Extent<'_>, from: u64) -> Code {
         end: extent.end,
         from,
     }
+}
+
+/// `0x…`, or sixteen digits as kallsyms and an oops print them; `None` when it is a name. With `+0x40` so far beyond.
+fn address(text: &str) -> Option<anyhow::Result<u64>> {
+    let (base, offset) = text.split_once('+').map_or((text, "0"), |(base, offset)| (base, offset));
+    let digits = match base.strip_prefix("0x") {
+        Some(digits) => digits,
+        None if base.len() == 16 && base.bytes().all(|b| b.is_ascii_hexdigit()) => base,
+        None => return None,
+    };
+    let sum = u64::from_str_radix(digits, 16).ok().and_then(|base| base.checked_add(number(offset).ok()?));
+    Some(sum.with_context(|| format!("{text:?} is no address; 0xffffffff81000000 is one")))
 }
 
 fn number(text: &str) -> anyhow::Result<u64> {
@@ -175,6 +186,8 @@ mod tests {
         assert_eq!(read("vfs_read+12"), named(None, "vfs_read", 12));
         assert_eq!(read("nf_tables:nft_do_chain.part.0"), named(Some("nf_tables"), "nft_do_chain.part.0", 0));
         assert_eq!(read("0xffffffff81000000"), Place::Address(0xffffffff81000000));
+        assert_eq!(read("ffffffff81000000"), Place::Address(0xffffffff81000000));
+        assert_eq!(read("0xffffffff81000000+0x40"), Place::Address(0xffffffff81000040));
         assert_eq!(read("tcp_*"), named(None, "tcp_*", 0));
         for text in ["vfs_read", "vfs_read+0x40", "nf_tables:nft_do_chain+0x1", "0xffffffff81000000"] {
             assert_eq!(read(text).to_string(), text);
