@@ -1,10 +1,11 @@
 //! Large files of this machine, mapped rather than read: of half a gigabyte of debug information a trace looks at a
 //! few pages.
 
-use std::fs::File;
+use std::fs::OpenOptions;
 use std::io;
 use std::ops::Deref;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::ptr::{self, NonNull};
 
@@ -26,7 +27,9 @@ unsafe impl Sync for FileMap {}
 impl FileMap {
     /// Maps the whole file. What is no regular file, or empty, is an error of kind [`io::ErrorKind::InvalidInput`].
     pub fn open(path: &Path) -> io::Result<FileMap> {
-        let file = File::open(path)?;
+        // A FIFO would keep us until somebody writes to it.
+        let file =
+            OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)?;
         let data = file.metadata()?;
         if !data.is_file() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
@@ -69,7 +72,9 @@ impl Drop for FileMap {
 #[cfg(test)]
 mod tests {
     use super::FileMap;
+    use std::ffi::CString;
     use std::io::Write;
+    use std::os::unix::ffi::OsStrExt;
     use std::path::Path;
 
     #[test]
@@ -79,5 +84,11 @@ mod tests {
         file.write_all(b"bytes").expect("write");
         assert_eq!(&*FileMap::open(file.path()).expect("map"), b"bytes");
         assert_eq!(FileMap::open(Path::new("/proc")).expect_err("folder").to_string(), "not a regular file");
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let fifo = folder.path().join("fifo");
+        let name = CString::new(fifo.as_os_str().as_bytes()).expect("path");
+        // SAFETY: the path is a string that lives through the call.
+        assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+        assert_eq!(FileMap::open(&fifo).expect_err("FIFO").to_string(), "not a regular file");
     }
 }
