@@ -9,7 +9,7 @@ use crate::progress::Shown;
 use crate::render::{Renderer, StackOptions, Style, colour_wanted};
 use anyhow::{Context, bail};
 use bpf::{Held, Signals, Watched};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -94,6 +94,8 @@ impl Running {
             shown.tell(progress);
             matches!(signals.next(), Ok(Some(_)))
         };
+        // Once thousands of functions are traced, reading anything takes long; our own programs are not among the symbols then.
+        let symbols = if plan.is_vast() { Renderer::symbols(&plan.probes) } else { None };
         let attached = session.attach(&plan, &mut tell);
         shown.clear();
         if !attached? {
@@ -111,7 +113,7 @@ impl Running {
         let colour = colour_wanted(args.color, output.is_terminal());
         let style = Style { json: args.json, colour, verbose: args.verbose > 0 };
         let stacks = StackOptions { ours: ours(&session)?, vmlinux, lines: None };
-        let renderer = Renderer::new(style, session.probes(), clock.clone(), stacks);
+        let renderer = Renderer::new(style, session.probes(), clock.clone(), stacks, symbols);
         let namesakes = Namesakes::of(&session);
         if let Some(command) = &command {
             command.release()?;
@@ -183,7 +185,8 @@ impl Running {
                 // Before any of their events is handed over.
                 let lines = self.renderer.take_lines();
                 let stacks = StackOptions { ours: ours(&self.session)?, vmlinux: None, lines };
-                self.renderer = Renderer::new(self.style, self.session.probes(), self.clock.clone(), stacks);
+                self.renderer =
+                    Renderer::new(self.style, self.session.probes(), self.clock.clone(), stacks, None);
             }
             if let Some(end) = self.pause(got)? {
                 return Ok(end);
@@ -397,7 +400,10 @@ impl std::error::Error for Reported {}
 /// Untraced targets named without `-v`.
 const NAMED: usize = 5;
 
-/// Names the targets that are not traced, each with its reason; when they are many, the first few.
+/// Reasons named without `-v`.
+const REASONS: usize = 3;
+
+/// Names the targets that are not traced, each with its reason; when they are many, the most frequent reasons.
 fn say_untraced(plan: &Plan, session: &Session) {
     let verbose = log::log_enabled!(log::Level::Debug);
     let planned = plan.refused.iter().map(|(target, reason)| (target, reason));
@@ -406,17 +412,32 @@ fn say_untraced(plan: &Plan, session: &Session) {
     for remark in session.remarks.iter().take(if verbose { usize::MAX } else { NAMED }) {
         say(format_args!("btrace: {remark}"));
     }
-    let named = if verbose { untraced.len() } else { NAMED };
-    for (target, reason) in untraced.iter().take(named) {
-        say(format_args!("btrace: {target}: not traced: {reason}"));
+    if verbose || untraced.len() <= NAMED {
+        for (target, reason) in &untraced {
+            say(format_args!("btrace: {target}: not traced: {reason}"));
+        }
+        return;
     }
-    if untraced.len() > named {
-        let more = untraced.len() - named;
-        say(format_args!(
-            "btrace: and {more} more of {} not traced (-v names them)",
-            session.attached() + untraced.len()
-        ));
+    let of = session.attached() + untraced.len();
+    let reasons = frequent(untraced.iter().map(|(_, reason)| reason.as_str()));
+    say(format_args!("btrace: {} of {of} not traced (-v names them): {reasons}", untraced.len()));
+}
+
+/// The most frequent of these, each with its number.
+fn frequent<'a>(reasons: impl Iterator<Item = &'a str>) -> String {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for reason in reasons {
+        *counts.entry(reason).or_default() += 1;
     }
+    let mut counts: Vec<(&str, usize)> = counts.into_iter().collect();
+    counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    let named = counts.iter().take(REASONS).map(|(reason, count)| format!("{count}: {reason}"));
+    let mut said: Vec<String> = named.collect();
+    let others: usize = counts.iter().skip(REASONS).map(|(_, count)| count).sum();
+    if others > 0 {
+        said.push(format!("{others}: other reasons"));
+    }
+    said.join("; ")
 }
 
 /// What a write tells of the end, if anything.
@@ -432,4 +453,19 @@ fn closed(written: anyhow::Result<Flow>) -> Option<End> {
 /// `1 event`, `2 events`.
 fn count(n: u64, what: &str) -> String {
     if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_most_frequent_reasons_are_said() {
+        assert_eq!(frequent(["b", "a", "b"].into_iter()), "2: b; 1: a");
+        assert_eq!(
+            frequent("zzzyyxwv".split("").filter(|s| !s.is_empty())),
+            "3: z; 2: y; 1: v; 2: other reasons"
+        );
+        assert_eq!(frequent(std::iter::empty()), "");
+    }
 }

@@ -11,7 +11,7 @@ use crate::request::TargetKind;
 use crate::rings::Rings;
 use crate::tracker;
 use bpf::{BtfObject, Map, MapType};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::ControlFlow;
 use std::os::fd::BorrowedFd;
 use std::sync::OnceLock;
@@ -57,6 +57,8 @@ pub struct Session {
     missed_before: u64,
     /// Calls that found no cell when [`Session::tend`] last looked.
     refused_before: u64,
+    /// The plan is of thousands of functions.
+    vast: bool,
     /// Targets that failed while others went on.
     pub failed: Vec<Failed>,
     /// What is to be said of targets that are traced, a line each.
@@ -100,6 +102,7 @@ impl Session {
             absent: Vec::new(),
             missed_before: 0,
             refused_before: 0,
+            vast: plan.vast,
             failed: Vec::new(),
             remarks: Vec::new(),
         };
@@ -152,13 +155,15 @@ impl Session {
         }
         let attacher = Attacher { plan, maps: &self.maps, modules: &self.modules };
         let (results, stopped) = attacher.all(tell);
+        // Of thousands a line each says nothing.
+        let each = if plan.vast { log::Level::Trace } else { log::Level::Debug };
         let mut first = None;
         for (index, result) in results.into_iter().enumerate() {
             let Some(probe) = self.probes.get(index) else { continue };
             match result {
                 None => {}
                 Some(Ok(attached)) => {
-                    log::debug!("{}: {} attached", probe.target.label(), attached.method);
+                    log::log!(each, "{}: {} attached", probe.target.label(), attached.method);
                     if attached.pieces.is_empty() && attached.method == Method::Kprobe {
                         self.absent.push(index);
                     }
@@ -167,7 +172,7 @@ impl Session {
                     self.remarks.extend(attached.remark);
                 }
                 Some(Err(Error::Target { target, reason })) => {
-                    log::debug!("{target}: {reason}");
+                    log::log!(each, "{target}: {reason}");
                     self.failed.push(Failed { target, reason });
                 }
                 // A defect of ours, and no reason to trace nothing.
@@ -222,19 +227,23 @@ impl Session {
         self.attached.iter().map(tag).collect()
     }
 
-    /// The functions that are traced by their names, for [`crate::elsewhere`].
+    /// The functions that are traced by their names, for [`crate::elsewhere`]; none of thousands, whose trace slows down the search.
     pub fn functions(&self) -> Vec<Function> {
+        if self.vast {
+            return Vec::new();
+        }
         let named = self.probes.iter().enumerate().filter(|(_, p)| {
             p.target.kind == TargetKind::Function && !p.is_paired_entry() && p.target.address.is_none()
         });
-        let failed = |label: &str| self.failed.iter().any(|f| f.target == label);
+        let failed: HashSet<&str> = self.failed.iter().map(|f| f.target.as_str()).collect();
+        let absent: HashSet<usize> = self.absent.iter().copied().collect();
         named
-            .filter(|(_, p)| !failed(&p.target.label()))
+            .filter(|(_, p)| !failed.contains(p.target.label().as_str()))
             .map(|(index, p)| Function {
                 index,
                 name: p.target.name.clone(),
                 module: p.target.module.clone(),
-                attached: !self.absent.contains(&index),
+                attached: !absent.contains(&index),
             })
             .collect()
     }

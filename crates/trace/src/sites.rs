@@ -83,6 +83,25 @@ pub fn sites(names: &[&str]) -> Result<Vec<Site>, Error> {
     Ok(found)
 }
 
+/// The same by the lists of ftrace and of the kernel's symbols: of thousands of names, reading both takes a tenth of asking for each.
+/// `None` where one of them does not tell addresses.
+pub fn listed(names: &[&str]) -> Option<Vec<Site>> {
+    let listed = Listed::read()?;
+    let found = symbols::namesakes(names).ok()?;
+    if listed.places.is_empty() || found.iter().flatten().all(|s| s.address == 0) {
+        return None;
+    }
+    let site = |(name, found): (&&str, Vec<symbols::Symbol>)| {
+        let first = found.iter().find(|s| s.module.is_none() && s.name == **name);
+        match first.map(|s| s.address) {
+            Some(address) if listed.has_address(address) == Some(true) => Site::Patchable(address),
+            Some(address) => Site::Fixed(address),
+            None => Site::Absent,
+        }
+    };
+    Some(names.iter().zip(found).map(site).collect())
+}
+
 /// The functions that ftrace can patch, by its own list.
 pub struct Listed {
     names: HashSet<String>,

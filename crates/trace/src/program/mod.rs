@@ -17,7 +17,7 @@ mod whose;
 
 pub use calls::entry_time;
 pub use kprobe::{keep, kprobe, kretprobe};
-pub use many::{Ends, Group, cookie, many};
+pub use many::{Ends, Group, branch, branch_entry, cookie, fork, many};
 pub use parts::{PART, Part, dispatch, part, part_entry};
 pub use session::session;
 
