@@ -6,12 +6,13 @@ use crate::logging::say;
 use crate::namesakes::Namesakes;
 use crate::output::{Flow, Output};
 use crate::progress::Shown;
-use crate::render::{Renderer, StackOptions, Style, colour_wanted};
+use crate::render::{Renderer, StackOptions, Style, Symbols, colour_wanted};
 use anyhow::{Context, bail};
 use bpf::{Held, Signals, Watched};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::os::fd::AsFd;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use trace::{Cgroup, Kernel, Losses, Plan, Request, Session};
 
@@ -95,7 +96,7 @@ impl Running {
             matches!(signals.next(), Ok(Some(_)))
         };
         // Once thousands of functions are traced, reading anything takes long; our own programs are not among the symbols then.
-        let symbols = if plan.is_vast() { Renderer::symbols(&plan.probes) } else { None };
+        let symbols = plan.is_vast().then(|| Early::load(&plan));
         let attached = session.attach(&plan, &mut tell);
         shown.clear();
         if !attached? {
@@ -113,7 +114,8 @@ impl Running {
         let colour = colour_wanted(args.color, output.is_terminal());
         let style = Style { json: args.json, colour, verbose: args.verbose > 0 };
         let stacks = StackOptions { ours: ours(&session)?, vmlinux, lines: None };
-        let renderer = Renderer::new(style, session.probes(), clock.clone(), stacks, symbols);
+        let renderer =
+            Renderer::new(style, session.probes(), clock.clone(), stacks, symbols.and_then(Early::take));
         let namesakes = Namesakes::of(&session);
         if let Some(command) = &command {
             command.release()?;
@@ -360,6 +362,22 @@ impl Running {
             say(format_args!("btrace: the command ended with {status}"));
         }
         Ok(())
+    }
+}
+
+/// The kernel's symbols, read while probes are attached.
+struct Early(Option<JoinHandle<Result<symbols::Table, symbols::Error>>>);
+
+impl Early {
+    /// Begins to read them, if events of the plan have a use for them.
+    fn load(plan: &Plan) -> Early {
+        let reader = || std::thread::Builder::new().name("symbols".into()).spawn(symbols::Table::load);
+        // Without a thread they are read later.
+        Early(Renderer::shows_symbols(&plan.probes).then(reader).and_then(Result::ok))
+    }
+
+    fn take(self) -> Option<Symbols> {
+        self.0?.join().ok().map(Symbols::of)
     }
 }
 

@@ -12,7 +12,7 @@ use bpf::{AttachTo, AttachType, BtfObject, KprobeAt, Link, Load, Map, MapType, P
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 /// Attaches and detaches under way at one time.
@@ -460,7 +460,7 @@ impl Attacher<'_> {
         }
         log::debug!("{}: the kernel could not confirm its prototype", probe.target.label());
         let mut moved = probe.clone();
-        if let Some(ret) = &mut moved.layout.ret {
+        if let Some(ret) = &mut Arc::make_mut(&mut moved.layout).ret {
             ret.slot = UNCONFIRMED_SLOTS;
         }
         Some(moved)

@@ -11,6 +11,7 @@ use crate::request::{Mode, Request, TargetKind};
 use crate::rings;
 use crate::target::{self, Resolved, Target};
 use std::fmt;
+use std::sync::Arc;
 
 /// Of more functions than these nothing behind pointers is shown but texts: nearly every prototype would have a record of its own
 /// kind, thousands of them, and each is code that the kernel has to verify.
@@ -62,8 +63,8 @@ impl fmt::Display for Method {
 /// A target with its method and layout.
 #[derive(Clone, Debug)]
 pub struct Probe {
-    /// What is traced.
-    pub target: Target,
+    /// What is traced. Shared, as the layout is: of thousands of probes there are several copies.
+    pub target: Arc<Target>,
     /// How.
     pub method: Method,
     /// At the return of a function rather than its entry.
@@ -71,7 +72,7 @@ pub struct Probe {
     /// Why no trampoline serves it, if so: then the method is [`Method::Kprobe`].
     pub obstacle: Option<String>,
     /// What its events hold.
-    pub layout: Layout,
+    pub layout: Arc<Layout>,
     /// With entries and exits both, the index of the probe at the call's other end. The two are attached as one.
     pub pair: Option<u32>,
 }
@@ -176,7 +177,7 @@ impl Plan {
             context: preempt_count.is_some(),
             stack: request.stack,
         };
-        for target in targets {
+        for target in targets.into_iter().map(Arc::new) {
             let planned = one(kernel, request, &newer, captures, many, &target);
             match planned {
                 Ok(mut planned) => {
@@ -224,7 +225,7 @@ fn one(
     newer: &Newer,
     captures: Captures,
     many: bool,
-    target: &Target,
+    target: &Arc<Target>,
 ) -> Result<Vec<Probe>, Error> {
     let refuse = |reason: String| Err(Error::Target { target: target.label(), reason });
     let function = target.kind != TargetKind::Tracepoint;
@@ -257,11 +258,11 @@ fn one(
     let probe = |at_exit: bool| {
         let end = End { at_exit, paired: entry && exit, by_kprobe: obstacle.is_some() };
         Ok(Probe {
-            target: target.clone(),
+            target: Arc::clone(target),
             method: method(at_exit),
             at_exit,
             obstacle: obstacle.clone(),
-            layout: Layout::new(kernel, target, end, captures)?,
+            layout: Arc::new(Layout::new(kernel, target, end, captures)?),
             pair: None,
         })
     };

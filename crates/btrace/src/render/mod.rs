@@ -53,7 +53,7 @@ impl Renderer {
         symbols: Option<Symbols>,
     ) -> Renderer {
         let stacks = probes.iter().any(|p| p.layout.stack.is_some());
-        let symbols = symbols.or_else(|| Renderer::symbols(probes));
+        let symbols = symbols.or_else(|| Renderer::shows_symbols(probes).then(Symbols::load));
         let stacks = symbols.clone().filter(|_| stacks).map(|s| Stacks::new(s, style.verbose, options));
         match style {
             Style { json: true, .. } => Renderer::Json(Json::new(probes, clock, stacks, symbols)),
@@ -62,10 +62,9 @@ impl Renderer {
         }
     }
 
-    /// The kernel's symbols as they are now, if events of these probes have a use for them.
-    pub fn symbols(probes: &[Probe]) -> Option<Symbols> {
-        let wanted = |p: &Probe| p.layout.stack.is_some() || has_functions(&p.layout);
-        probes.iter().any(wanted).then(Symbols::load)
+    /// Whether events of these probes have a use for the kernel's symbols.
+    pub fn shows_symbols(probes: &[Probe]) -> bool {
+        probes.iter().any(|p| p.layout.stack.is_some() || has_functions(&p.layout))
     }
 
     /// Takes the source lines for the renderer that follows this one.
