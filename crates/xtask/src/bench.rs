@@ -22,8 +22,12 @@ pub struct Arguments {
     kernel: String,
 
     /// Only what an event costs: no attaching of hundreds of functions, no bursts
-    #[arg(long)]
+    #[arg(long, conflicts_with = "attach")]
     hooks: bool,
+
+    /// Only attaching and detaching: hundreds, thousands, all functions
+    #[arg(long)]
+    attach: bool,
 }
 
 /// Runs everything; gives back 1 when a bar is missed.
@@ -60,6 +64,11 @@ done_with() { kill -INT $b; wait $b; cat /tmp/said >&2; }
 "#;
 
 fn bench(arguments: &Arguments) -> Result<u8> {
+    if arguments.attach {
+        let mut lines = Vec::new();
+        bench_many::attach(&arguments.kernel, &mut lines)?;
+        return Ok(u8::from(table(&lines) > 0));
+    }
     let kernel = arguments.kernel.as_str();
     let bodies = [
         "loops",
@@ -178,9 +187,16 @@ fn bench(arguments: &Arguments) -> Result<u8> {
     if !arguments.hooks {
         bench_many::host(&mut lines)?;
     }
+    let missed = table(&lines);
+    println!("events lost: none");
+    Ok(u8::from(missed > 0))
+}
+
+/// Prints the table; gives back how many bars are missed.
+fn table(lines: &[Line]) -> usize {
     println!("{:<42} {:>10} {:>8}  {:<8} rivals", "what", "ours", "bar", "unit");
     let mut missed = 0;
-    for line in &lines {
+    for line in lines {
         let bar = if line.bar.is_finite() { format!("{}", line.bar.abs()) } else { "-".into() };
         let number = if line.ours < 10.0 { format!("{:.3}", line.ours) } else { format!("{:.0}", line.ours) };
         let missing = if line.bar < 0.0 { line.ours < -line.bar } else { line.ours > line.bar };
@@ -192,8 +208,7 @@ fn bench(arguments: &Arguments) -> Result<u8> {
         };
         println!("{:<42} {number:>10} {bar:>8}  {:<8} {}{mark}", line.what, line.unit, line.rivals);
     }
-    println!("events lost: none");
-    Ok(u8::from(missed > 0))
+    missed
 }
 
 pub fn numbers(text: &str) -> impl Iterator<Item = f64> + '_ {
