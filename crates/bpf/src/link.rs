@@ -3,21 +3,44 @@
 use crate::error::{Error, Result};
 use crate::prog::AttachType;
 use crate::prog::Program;
-use crate::sys::{self, Attr, LinkKprobeMulti, LinkTracingMulti, RawTracepointOpen, addr, bpf_fd};
+use crate::sys::{
+    self, Attr, GetInfo, LinkKprobeMulti, LinkTracingMulti, RawTracepointOpen, addr, addr_mut, bpf, bpf_fd,
+};
 use std::ffi::CString;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 /// An attached program; dropping it detaches.
 #[derive(Debug)]
 pub struct Link {
-    #[expect(dead_code, reason = "held for its drop")]
     fd: OwnedFd,
 }
+
+/// `BPF_LINK_TYPE_KPROBE_MULTI` (include/uapi/linux/bpf.h, `enum bpf_link_type`).
+const KPROBE_MULTI: u32 = 8;
 
 impl Link {
     /// A descriptor whose closing detaches.
     pub(crate) fn of(fd: OwnedFd) -> Link {
         Link { fd }
+    }
+
+    /// Calls that a kprobe_multi link passed over, the filter's and others': for want of room for their returns, or of
+    /// recursion (`struct bpf_link_info`, `kprobe_multi.missed`; 6.7). 0 for other links and on older kernels.
+    pub fn missed(&self) -> Result<u64> {
+        // In 64-bit words: type and id; the program's id; of kprobe_multi the addresses, their number and flags, and this.
+        let mut info = [0u64; 8];
+        let mut attr = GetInfo {
+            bpf_fd: self.fd.as_raw_fd() as u32,
+            info_len: size_of_val(&info) as u32,
+            info: addr_mut(&mut info),
+        };
+        match bpf(sys::OBJ_GET_INFO_BY_FD, &mut attr) {
+            Ok(_) if info[0] as u32 == KPROBE_MULTI => Ok(info[4]),
+            Ok(_) => Ok(0),
+            // A perf event's descriptor is no link, and before 5.8 nothing tells of links.
+            Err(e) if e.raw_os_error() == Some(libc::EINVAL) => Ok(0),
+            Err(source) => Err(Error::Sys { action: "information on a link".into(), source }),
+        }
     }
 }
 

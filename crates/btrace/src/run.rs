@@ -6,12 +6,13 @@ use crate::logging::say;
 use crate::namesakes::Namesakes;
 use crate::output::{Flow, Output};
 use crate::progress::Shown;
-use crate::render::{Renderer, StackOptions, Style, colour_wanted};
+use crate::render::{Renderer, StackOptions, Style, Symbols, colour_wanted};
 use anyhow::{Context, bail};
 use bpf::{Held, Signals, Watched};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::os::fd::AsFd;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use trace::{Cgroup, Kernel, Losses, Plan, Request, Session};
 
@@ -94,6 +95,8 @@ impl Running {
             shown.tell(progress);
             matches!(signals.next(), Ok(Some(_)))
         };
+        // Once thousands of functions are traced, reading anything takes long; our own programs are not among the symbols then.
+        let symbols = plan.is_vast().then(|| Early::load(&plan));
         let attached = session.attach(&plan, &mut tell);
         shown.clear();
         if !attached? {
@@ -111,7 +114,8 @@ impl Running {
         let colour = colour_wanted(args.color, output.is_terminal());
         let style = Style { json: args.json, colour, verbose: args.verbose > 0 };
         let stacks = StackOptions { ours: ours(&session)?, vmlinux, lines: None };
-        let renderer = Renderer::new(style, session.probes(), clock.clone(), stacks);
+        let renderer =
+            Renderer::new(style, session.probes(), clock.clone(), stacks, symbols.and_then(Early::take));
         let namesakes = Namesakes::of(&session);
         if let Some(command) = &command {
             command.release()?;
@@ -183,7 +187,8 @@ impl Running {
                 // Before any of their events is handed over.
                 let lines = self.renderer.take_lines();
                 let stacks = StackOptions { ours: ours(&self.session)?, vmlinux: None, lines };
-                self.renderer = Renderer::new(self.style, self.session.probes(), self.clock.clone(), stacks);
+                self.renderer =
+                    Renderer::new(self.style, self.session.probes(), self.clock.clone(), stacks, None);
             }
             if let Some(end) = self.pause(got)? {
                 return Ok(end);
@@ -315,7 +320,7 @@ impl Running {
         }
         if losses.missed > 0 {
             line += &format!(
-                ", {} not seen: the probe was running on that CPU already",
+                ", up to {} not seen: the probe was running on that CPU already, or the kernel had no room to keep the call",
                 count(losses.missed, "call")
             );
         }
@@ -360,6 +365,22 @@ impl Running {
     }
 }
 
+/// The kernel's symbols, read while probes are attached.
+struct Early(Option<JoinHandle<Result<symbols::Table, symbols::Error>>>);
+
+impl Early {
+    /// Begins to read them, if events of the plan have a use for them.
+    fn load(plan: &Plan) -> Early {
+        let reader = || std::thread::Builder::new().name("symbols".into()).spawn(symbols::Table::load);
+        // Without a thread they are read later.
+        Early(Renderer::shows_symbols(&plan.probes).then(reader).and_then(Result::ok))
+    }
+
+    fn take(self) -> Option<Symbols> {
+        self.0?.join().ok().map(Symbols::of)
+    }
+}
+
 /// What shows the events of a session's probes. It reads the kernel's symbols if it has a use for them, our programs' too.
 fn ours(session: &Session) -> anyhow::Result<BTreeSet<String>> {
     let stacks = session.probes().iter().any(|probe| probe.layout.stack.is_some());
@@ -397,7 +418,10 @@ impl std::error::Error for Reported {}
 /// Untraced targets named without `-v`.
 const NAMED: usize = 5;
 
-/// Names the targets that are not traced, each with its reason; when they are many, the first few.
+/// Reasons named without `-v`.
+const REASONS: usize = 3;
+
+/// Names the targets that are not traced, each with its reason; when they are many, the most frequent reasons.
 fn say_untraced(plan: &Plan, session: &Session) {
     let verbose = log::log_enabled!(log::Level::Debug);
     let planned = plan.refused.iter().map(|(target, reason)| (target, reason));
@@ -406,17 +430,32 @@ fn say_untraced(plan: &Plan, session: &Session) {
     for remark in session.remarks.iter().take(if verbose { usize::MAX } else { NAMED }) {
         say(format_args!("btrace: {remark}"));
     }
-    let named = if verbose { untraced.len() } else { NAMED };
-    for (target, reason) in untraced.iter().take(named) {
-        say(format_args!("btrace: {target}: not traced: {reason}"));
+    if verbose || untraced.len() <= NAMED {
+        for (target, reason) in &untraced {
+            say(format_args!("btrace: {target}: not traced: {reason}"));
+        }
+        return;
     }
-    if untraced.len() > named {
-        let more = untraced.len() - named;
-        say(format_args!(
-            "btrace: and {more} more of {} not traced (-v names them)",
-            session.attached() + untraced.len()
-        ));
+    let of = session.attached() + untraced.len();
+    let reasons = frequent(untraced.iter().map(|(_, reason)| reason.as_str()));
+    say(format_args!("btrace: {} of {of} not traced (-v names them): {reasons}", untraced.len()));
+}
+
+/// The most frequent of these, each with its number.
+fn frequent<'a>(reasons: impl Iterator<Item = &'a str>) -> String {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for reason in reasons {
+        *counts.entry(reason).or_default() += 1;
     }
+    let mut counts: Vec<(&str, usize)> = counts.into_iter().collect();
+    counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    let named = counts.iter().take(REASONS).map(|(reason, count)| format!("{count}: {reason}"));
+    let mut said: Vec<String> = named.collect();
+    let others: usize = counts.iter().skip(REASONS).map(|(_, count)| count).sum();
+    if others > 0 {
+        said.push(format!("{others}: other reasons"));
+    }
+    said.join("; ")
 }
 
 /// What a write tells of the end, if anything.
@@ -432,4 +471,19 @@ fn closed(written: anyhow::Result<Flow>) -> Option<End> {
 /// `1 event`, `2 events`.
 fn count(n: u64, what: &str) -> String {
     if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_most_frequent_reasons_are_said() {
+        assert_eq!(frequent(["b", "a", "b"].into_iter()), "2: b; 1: a");
+        assert_eq!(
+            frequent("zzzyyxwv".split("").filter(|s| !s.is_empty())),
+            "3: z; 2: y; 1: v; 2: other reasons"
+        );
+        assert_eq!(frequent(std::iter::empty()), "");
+    }
 }

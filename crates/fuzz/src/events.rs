@@ -31,7 +31,7 @@ impl EventFuzz {
         }
         let renderer = |json| {
             let style = Style { json, colour: false, verbose: true };
-            anyhow::Ok(Renderer::new(style, &probes, Clock::new()?, Default::default()))
+            anyhow::Ok(Renderer::new(style, &probes, Clock::new()?, Default::default(), None))
         };
         Ok(EventFuzz { text: renderer(false)?, json: renderer(true)?, probes })
     }

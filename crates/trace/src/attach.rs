@@ -12,11 +12,14 @@ use bpf::{AttachTo, AttachType, BtfObject, KprobeAt, Link, Load, Map, MapType, P
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 /// Attaches and detaches under way at one time.
 const AT_ONCE: usize = 32;
+
+/// Functions that are attached one by one, at most, where the kernel has a way for many and that way did not take them.
+const MOST_ALONE: usize = 256;
 
 /// Words passed on of a BPF function whose prototype is not confirmed (`MAX_BPF_FUNC_REG_ARGS`, include/linux/bpf.h).
 const UNCONFIRMED_SLOTS: u32 = 5;
@@ -149,9 +152,11 @@ impl Attacher<'_> {
             (0..probes.len()).filter(|i| probes.get(*i).is_some_and(|p| !p.is_paired_entry())).collect();
         let of = work.len();
         let many = self.many(&work, &mut || tell(Progress { detaching: false, done: 0, of }));
-        let settled =
-            |i: &usize| many.served.contains_key(i) || many.refused.contains(i) || many.absent.contains(i);
+        let settled = |i: &usize| {
+            many.served.contains_key(i) || many.refused.contains_key(i) || many.absent.contains(i)
+        };
         let work: Vec<usize> = work.into_iter().filter(|i| !settled(i)).collect();
+        let (given_up, work) = self.given_up(work, many.refusal.as_deref());
         let outcomes: Vec<Mutex<Outcome>> = probes.iter().map(|_| Mutex::new(None)).collect();
         let set = |index: usize, result| {
             if let Some(Ok(mut outcome)) = outcomes.get(index).map(Mutex::lock) {
@@ -194,9 +199,14 @@ impl Attacher<'_> {
         });
         let mut outcomes: Vec<Outcome> =
             outcomes.into_iter().map(|o| o.into_inner().unwrap_or(None)).collect();
-        for index in many.refused {
+        for (index, reason) in many.refused {
             if let (Some(outcome), Some(probe)) = (outcomes.get_mut(index), probes.get(index)) {
-                let reason = format!("its entry cannot be patched: {UNPATCHABLE}");
+                *outcome = Some(Err(Error::Target { target: probe.target.label(), reason }));
+            }
+        }
+        for index in given_up {
+            if let (Some(outcome), Some(probe)) = (outcomes.get_mut(index), probes.get(index)) {
+                let reason = many.refusal.clone().unwrap_or_default();
                 *outcome = Some(Err(Error::Target { target: probe.target.label(), reason }));
             }
         }
@@ -214,6 +224,20 @@ impl Attacher<'_> {
             }
         }
         (outcomes, stopped)
+    }
+
+    /// Of what no program of many serves, what is not to be tried one by one: thousands would take minutes. And the rest.
+    fn given_up(&self, work: Vec<usize>, refusal: Option<&str>) -> (Vec<usize>, Vec<usize>) {
+        let is_function = |i: &usize| {
+            let target = self.plan.probes.get(*i).map(|p| &p.target);
+            target.is_some_and(|t| t.kind == TargetKind::Function && t.address.is_none())
+        };
+        match refusal {
+            Some(_) if work.iter().filter(|i| is_function(i)).count() > MOST_ALONE => {
+                work.into_iter().partition(is_function)
+            }
+            _ => (Vec::new(), work),
+        }
     }
 
     /// Attaches probes at further addresses: by kprobe_multi where the kernel has it, else by kprobes.
@@ -436,7 +460,7 @@ impl Attacher<'_> {
         }
         log::debug!("{}: the kernel could not confirm its prototype", probe.target.label());
         let mut moved = probe.clone();
-        if let Some(ret) = &mut moved.layout.ret {
+        if let Some(ret) = &mut Arc::make_mut(&mut moved.layout).ret {
             ret.slot = UNCONFIRMED_SLOTS;
         }
         Some(moved)
@@ -616,7 +640,7 @@ pub fn assemble(target: &str, program: &asm::Program) -> Result<Code, Error> {
 }
 
 /// Why a function has no room for ftrace's call.
-const UNPATCHABLE: &str = "it is notrace, noinstr, or was freed after boot";
+pub const UNPATCHABLE: &str = "it is notrace, noinstr, or was freed after boot";
 
 /// Why a loaded program could not be attached (kernel/bpf/trampoline.c, kernel/trace/ftrace.c).
 fn attach_reason(method: Method, errno: i32) -> String {

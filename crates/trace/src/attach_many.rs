@@ -3,9 +3,10 @@
 //!
 //! What neither takes is left to be attached one by one, which also gives the reason when that fails too.
 
-use crate::attach::{Attacher, Piece, assemble};
+use crate::attach::{Attacher, Piece, UNPATCHABLE, assemble};
 use crate::batches;
 use crate::error::Error;
+use crate::layout::Alike;
 use crate::plan::{Method, Plan, Probe};
 use crate::program::{self, Ends, Group, PART, Part, stack_words};
 use crate::request::TargetKind;
@@ -35,10 +36,12 @@ pub struct Served {
     pub pieces: Vec<Piece>,
     /// Probes by their indices, and how they are attached.
     pub served: BTreeMap<usize, Method>,
-    /// Probes of functions that nothing can attach to.
-    pub refused: Vec<usize>,
+    /// Probes of functions that nothing can attach to, and why.
+    pub refused: BTreeMap<usize, String>,
     /// Probes of functions that the kernel's symbol table does not have by their very name.
     pub absent: Vec<usize>,
+    /// Why the kernel's way for many did not take the others, where it has one and there are any.
+    pub refusal: Option<String>,
     /// The caller asked to stop.
     pub stopped: bool,
 }
@@ -72,11 +75,26 @@ impl Attacher<'_> {
             return served;
         }
         let at_exit = functions.first().is_some_and(|(_, p)| p.at_exit);
-        let ways = self.tracing_multi(at_exit).into_iter().chain(self.kprobe_multi(at_exit));
-        let known = patchable(functions);
+        let mut ways: Vec<Many> =
+            self.tracing_multi(at_exit).into_iter().chain(self.kprobe_multi(at_exit)).collect();
+        if ways.is_empty() {
+            return served;
+        }
+        if self.plan.vast {
+            // A trampoline for each of 40,000 functions takes the kernel ten times as long; and 7.2 crashes when it takes them away
+            // (a trampoline that is still called is freed).
+            ways.reverse();
+        }
+        let known = patchable(functions, self.plan.vast);
         served.refused = known.refused;
         served.absent = known.absent;
         let functions = known.functions;
+        log::debug!(
+            "{} functions can be patched, {} cannot, {} have no symbol",
+            functions.len(),
+            served.refused.len(),
+            served.absent.len()
+        );
         for how in ways {
             let fits = |p: &Probe| match how {
                 Many::Tracing(_) => p.obstacle.is_none(),
@@ -89,6 +107,7 @@ impl Attacher<'_> {
             }
             if let Err(error) = self.all_by(how, &left, &known.addresses, &mut served, stop) {
                 log::debug!("{how:?} for {} functions: {error}", left.len());
+                served.refusal = Some(format!("{} does not take it: {error}", how.method()));
             }
             if served.stopped {
                 break;
@@ -138,23 +157,36 @@ impl Attacher<'_> {
             Many::Tracing(ends) => ends,
             Many::Kprobes(ends) => return self.by_kprobes(ends, functions, known, served, stop),
         };
+        let errors = self.plan.filter.errors;
         // By the BTF that the ids are of, and within it by layout.
-        let mut places: BTreeMap<Option<&str>, BTreeMap<String, Group>> = BTreeMap::new();
+        let mut places: BTreeMap<Option<&str>, BTreeMap<Alike, Group>> = BTreeMap::new();
         for (index, probe) in functions {
             let groups = places.entry(probe.target.module.as_deref()).or_default();
-            groups.entry(probe.layout.filled_alike()).or_default().push(*index as u32);
+            groups.entry(probe.layout.filled_alike(errors)).or_default().push(*index as u32);
         }
+        let mut refused = None;
         for (module, groups) in places {
-            let groups: Vec<Group> = groups.into_values().collect();
-            for some in groups.chunks(GROUPS) {
-                if stop() {
-                    served.stopped = true;
-                    return Ok(());
-                }
-                self.by_tracing(ends, module, some, served)?;
+            let mut groups: Vec<Group> = groups.into_values().collect();
+            // Few kinds of records are those of most functions: so most are in the first link.
+            groups.sort_by_key(|group| std::cmp::Reverse(group.len()));
+            log::debug!("{} kinds of records", groups.len());
+            if stop() {
+                served.stopped = true;
+                return Ok(());
+            }
+            let result = match groups.len() {
+                0..=GROUPS => self.by_tracing(ends, module, &groups, served),
+                _ => self.by_tracing_parts(ends, module, &groups, served, stop),
+            };
+            if let Err(error) = result {
+                log::debug!("tracing_multi for {} kinds of records: {error}", groups.len());
+                refused.get_or_insert(error);
+            }
+            if served.stopped {
+                return Ok(());
             }
         }
-        Ok(())
+        refused.map_or(Ok(()), Err)
     }
 
     /// Loads one program of type tracing and attaches it to all functions of its groups.
@@ -184,6 +216,54 @@ impl Attacher<'_> {
     }
 
     /// Loads a program for each few groups and one that goes to them, and attaches that to all functions by one link.
+    fn by_tracing_parts(
+        &self,
+        ends: Ends,
+        module: Option<&str>,
+        groups: &[Group],
+        served: &mut Served,
+        stop: &mut dyn FnMut() -> bool,
+    ) -> Result<(), Error> {
+        let parts: Vec<Part<'_>> =
+            groups.chunks(PART).enumerate().map(|(number, groups)| Part { number, groups }).collect();
+        let paired = groups
+            .iter()
+            .flatten()
+            .any(|i| self.plan.probes.get(*i as usize).is_some_and(|p| p.pair.is_some()));
+        let attach_type = match ends {
+            Ends::Entries => AttachType::FentryMulti,
+            Ends::Both(_) => AttachType::FsessionMulti,
+        };
+        let attach_to = self.module(module);
+        let load = Load { attach_type, attach_to, ..Load::new(ends.name(), ProgType::Tracing, &[]) };
+        let mut wanted: Vec<(usize, asm::Program)> = Vec::new();
+        for part in &parts {
+            wanted.push((part.number, program::branch(self.plan, *part, ends)));
+            if let (Ends::Both(kfuncs), true) = (ends, paired) {
+                wanted.push((parts.len() + part.number, program::branch_entry(self.plan, *part, kfuncs)));
+            }
+        }
+        let Some(Loaded { table, mut pieces, missing }) = self.parts(&wanted, parts.len(), load, stop)?
+        else {
+            served.stopped = true;
+            return Ok(());
+        };
+        let code = assemble("many", &program::fork(self.plan, ends, parts.len(), paired))?;
+        log::trace!("{} parts:\n{}", parts.len(), code.dump());
+        let program = self.load_with(&code, load, Some(&table))?;
+        let at = |index: u32| {
+            let probe = self.plan.probes.get(index as usize)?;
+            Some(At::Id(probe.target.btf_id.0))
+        };
+        let sites = sites_of(there(&parts, &missing), &at);
+        let piece = Piece { program, links: Vec::new(), parts: Some(table) };
+        if attach(piece, attach_type, Method::TracingMulti, sites, self.plan, served) {
+            served.pieces.append(&mut pieces);
+        }
+        Ok(())
+    }
+
+    /// The same of kprobes.
     fn by_kprobes(
         &self,
         ends: Ends,
@@ -199,18 +279,20 @@ impl Attacher<'_> {
             true => known.clone(),
             false => addresses(functions)?,
         };
+        let errors = self.plan.filter.errors;
         // Those with arguments on the stack last: their entries have programs of their own.
-        let mut groups: BTreeMap<(bool, String), Group> = BTreeMap::new();
+        let mut groups: BTreeMap<(bool, Alike), Group> = BTreeMap::new();
         for (index, probe) in functions.iter().filter(|(i, _)| addresses.contains_key(i)) {
             let words = match ends {
                 Ends::Both(_) => stack_words(&probe.layout),
                 Ends::Entries => 0,
             };
             if words <= self.maps.kept_words {
-                let alike = (words > 0, probe.layout.filled_alike());
+                let alike = (words > 0, probe.layout.filled_alike(errors));
                 groups.entry(alike).or_default().push(*index as u32);
             }
         }
+        log::debug!("{} kinds of records", groups.len());
         let (on_stack, plain): (Vec<_>, Vec<_>) = groups.into_iter().partition(|((words, _), _)| *words);
         let [plain, on_stack] = [plain, on_stack].map(|g| g.into_iter().map(|(_, g)| g).collect::<Vec<_>>());
         let first_on_stack = plain.chunks(PART).len();
@@ -242,38 +324,48 @@ impl Attacher<'_> {
                 wanted.push((parts.len() + part.number, program::part_entry(self.plan, *part, kfuncs)));
             }
         }
-        let Some(loaded) = self.side_by_side(&wanted, load, stop) else {
+        let Some(Loaded { table, mut pieces, missing }) = self.parts(&wanted, parts.len(), load, stop)?
+        else {
             served.stopped = true;
             return Ok(());
         };
-        let table = Map::create(MapType::ProgArray, "parts", 4, 4, 2 * parts.len() as u32)?;
-        let mut missing = Vec::new();
-        let mut pieces = Vec::new();
-        for ((place, _), program) in wanted.iter().zip(loaded) {
-            match program {
-                Ok(program) => {
-                    let fd = program.as_fd().as_raw_fd();
-                    table.update(&(*place as u32).to_ne_bytes(), &fd.to_ne_bytes())?;
-                    pieces.push(Piece::new(program, Vec::new()));
-                }
-                Err(error) => {
-                    log::debug!("a part of kprobe_multi: {error}");
-                    missing.push(place % parts.len());
-                }
-            }
-        }
         let code = assemble("many", &program::dispatch(self.plan, ends, parts.len(), entries))?;
         log::trace!("{} parts:\n{}", parts.len(), code.dump());
         let program = self.load_with(&code, load, Some(&table))?;
         let at = |index: u32| addresses.get(&(index as usize)).cloned().map(At::Addresses);
-        let there = parts.iter().filter(|p| !missing.contains(&p.number));
-        let groups = there.flat_map(|p| p.groups.iter().enumerate().map(|(at, g)| (p.first() + at, g)));
-        let sites = sites_of(groups, &at);
+        let sites = sites_of(there(&parts, &missing), &at);
         let piece = Piece { program, links: Vec::new(), parts: Some(table) };
         if attach(piece, attach_type, Method::KprobeMulti, sites, self.plan, served) {
             served.pieces.append(&mut pieces);
         }
         Ok(())
+    }
+
+    /// Loads the programs of `parts` parts, each for its place in the table that it comes to be in; `None` when that was stopped.
+    fn parts(
+        &self,
+        wanted: &[(usize, asm::Program)],
+        parts: usize,
+        load: Load<'_>,
+        stop: &mut dyn FnMut() -> bool,
+    ) -> Result<Option<Loaded>, Error> {
+        let Some(programs) = self.side_by_side(wanted, load, stop) else { return Ok(None) };
+        let table = Map::create(MapType::ProgArray, "parts", 4, 4, 2 * parts as u32)?;
+        let mut loaded = Loaded { table, pieces: Vec::new(), missing: Vec::new() };
+        for ((place, _), program) in wanted.iter().zip(programs) {
+            match program {
+                Ok(program) => {
+                    let fd = program.as_fd().as_raw_fd();
+                    loaded.table.update(&(*place as u32).to_ne_bytes(), &fd.to_ne_bytes())?;
+                    loaded.pieces.push(Piece::new(program, Vec::new()));
+                }
+                Err(error) => {
+                    log::debug!("a part: {error}");
+                    loaded.missing.push(place % parts);
+                }
+            }
+        }
+        Ok(Some(loaded))
     }
 
     /// Assembles and loads programs; `None` when that was stopped.
@@ -332,6 +424,29 @@ enum Many {
     Kprobes(Ends),
 }
 
+impl Many {
+    fn method(self) -> Method {
+        match self {
+            Many::Tracing(_) => Method::TracingMulti,
+            Many::Kprobes(_) => Method::KprobeMulti,
+        }
+    }
+}
+
+/// Programs that another goes to.
+struct Loaded {
+    table: Map,
+    pieces: Vec<Piece>,
+    /// Parts that were refused, by number.
+    missing: Vec<usize>,
+}
+
+/// The groups of the parts that are not missing, with their numbers.
+fn there<'a>(parts: &'a [Part<'a>], missing: &'a [usize]) -> impl Iterator<Item = (usize, &'a Group)> {
+    let there = parts.iter().filter(|p| !missing.contains(&p.number));
+    there.flat_map(|p| p.groups.iter().enumerate().map(|(at, g)| (p.first() + at, g)))
+}
+
 /// Every function of the groups, each with its cookie. The kernel looks ids up in the order that it is given.
 fn sites_of<'a>(
     groups: impl Iterator<Item = (usize, &'a Group)>,
@@ -378,11 +493,22 @@ fn attach(
                 });
                 log::debug!("of which ftrace lists {}", sites.len());
             }
-            let link = |some: &[Place]| link_all(&piece.program, attach_type, some);
+            let link = |some: &[Place]| {
+                let result = link_all(&piece.program, attach_type, some);
+                if let (Err(error), [one]) = (&result, some)
+                    && let Some(probe) = plan.probes.get(one.index)
+                {
+                    log::debug!("{}: not by {method}: {error}", probe.target.label());
+                }
+                result
+            };
             let batches = batches::attach(&sites, MOST_REFUSALS, link);
             for (link, served) in batches.links {
                 piece.links.push(link);
                 attached.extend(served.iter().map(|site| site.index));
+            }
+            if attached.len() < sites.len() {
+                served.refusal = Some(format!("{method} does not take it: {error}"));
             }
             if batches.short_of_memory {
                 log::warn!(
@@ -447,19 +573,24 @@ struct Known<'a> {
     functions: Vec<(usize, &'a Probe)>,
     /// Their addresses, where the kernel was asked.
     addresses: HashMap<usize, Vec<u64>>,
-    /// Those that ftrace cannot patch: one of them would make the kernel refuse all.
-    refused: Vec<usize>,
+    /// Those that ftrace cannot patch, and why: one of them would make the kernel refuse all.
+    refused: BTreeMap<usize, String>,
     /// Those that the kernel has no symbol of.
     absent: Vec<usize>,
 }
 
-fn patchable<'a>(functions: Vec<(usize, &'a Probe)>) -> Known<'a> {
+/// Asks which functions can be attached to; `vast`: of thousands, of which none is tried alone.
+fn patchable<'a>(functions: Vec<(usize, &'a Probe)>, vast: bool) -> Known<'a> {
     // A module's function may have a namesake in the kernel, which is what the kernel finds by the name.
     let (of_modules, own): (Vec<_>, Vec<_>) =
         functions.into_iter().partition(|(_, p)| p.target.module.is_some());
     let names: Vec<&str> = own.iter().map(|(_, p)| p.target.name.as_str()).collect();
     let mut known = Known { functions: of_modules, ..Known::default() };
-    match sites::sites(&names) {
+    let sites = match if vast { sites::listed(&names) } else { None } {
+        Some(sites) => Ok(sites),
+        None => sites::sites(&names),
+    };
+    match sites {
         Ok(sites) => {
             for ((index, probe), site) in own.into_iter().zip(sites) {
                 match site {
@@ -468,8 +599,13 @@ fn patchable<'a>(functions: Vec<(usize, &'a Probe)>) -> Known<'a> {
                         known.addresses.insert(index, vec![address]);
                     }
                     // A kprobe may be had all the same.
-                    Site::Fixed(_) | Site::Absent if probe.obstacle.is_some() => {}
-                    Site::Fixed(_) => known.refused.push(index),
+                    Site::Fixed(_) | Site::Absent if probe.obstacle.is_some() && !vast => {}
+                    Site::Fixed(_) => {
+                        known.refused.insert(index, format!("its entry cannot be patched: {UNPATCHABLE}"));
+                    }
+                    Site::Absent if vast => {
+                        known.refused.insert(index, ABSENT.into());
+                    }
                     Site::Absent => known.absent.push(index),
                 }
             }
@@ -481,3 +617,7 @@ fn patchable<'a>(functions: Vec<(usize, &'a Probe)>) -> Known<'a> {
     }
     known
 }
+
+/// Why a function of the types is not there.
+const ABSENT: &str =
+    "the kernel has no function of that very name (it was inlined everywhere, or copied under other names)";

@@ -25,6 +25,13 @@ pub struct Filter {
     pub followed: bool,
 }
 
+impl Filter {
+    /// Whether it can admit a task at the entry of a call and not at its return, or the other way round.
+    pub(crate) fn may_change(&self) -> bool {
+        !self.comms.is_empty() || !self.cgroups.is_empty()
+    }
+}
+
 /// A pid namespace as `bpf_get_ns_current_pid_tgid` knows it: device and inode of its file (`/proc/self/ns/pid`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PidNamespace {

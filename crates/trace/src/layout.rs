@@ -265,27 +265,28 @@ impl Layout {
         Ok(Layout { entry_time, call, args, registers, number, ret, context, words, stack, size: at })
     }
 
-    /// Equal for layouts that the same instructions fill.
-    pub(crate) fn filled_alike(&self) -> String {
-        let argument =
-            |a: &Argument| format!("{:?}", (a.size, a.offset, a.slot, a.slots, a.string, &a.steps));
-        let args: Vec<String> = self.args.iter().map(argument).collect();
-        let ret = self.ret.as_ref().map(argument);
-        let registers = &self.registers;
-        format!(
-            "{:?}",
-            (
-                self.entry_time,
-                self.call,
-                args,
-                registers,
-                self.number,
-                ret,
-                self.context,
-                self.stack,
-                self.size
-            )
-        )
+    /// Equal for layouts that the same instructions fill. Those copy whole registers, whatever is in them; only where `returns` are
+    /// tested does the size of what is returned count.
+    pub(crate) fn filled_alike(&self, returns: bool) -> Alike {
+        let mut numbers = vec![self.size];
+        numbers.extend([self.entry_time, self.call, self.stack].map(|at| at.unwrap_or(0)));
+        numbers.extend([u32::from(self.ret.is_some()), u32::from(self.context)]);
+        let mut rest = String::new();
+        for arg in self.args.iter().chain(&self.ret) {
+            numbers.extend([arg.slot, arg.slots, arg.offset]);
+            let text = arg.string.map(|s| [s.offset, s.size, u32::from(s.user_too)]);
+            numbers.extend(text.unwrap_or_default());
+            if !arg.steps.is_empty() {
+                rest += &format!("{:?}", arg.steps);
+            }
+        }
+        if let (true, Some(ret)) = (returns, &self.ret) {
+            rest += &format!("{} {:?}", ret.size, ret.shape);
+        }
+        if self.registers.is_some() || self.number.is_some() || self.words.is_some() {
+            rest += &format!("{:?}", (&self.registers, self.number, self.words));
+        }
+        Alike { numbers, rest }
     }
 
     /// Bytes that one event takes in the ring buffer, the ring's own header included; frames of a stack come on top,
@@ -298,6 +299,15 @@ impl Layout {
     pub fn stack_bytes(&self) -> Option<[u32; 3]> {
         self.stack.map(|_| stack::ROOMS.map(|frames| frames * stack::FRAME))
     }
+}
+
+/// What the instructions that fill a record depend on, see [`Layout::filled_alike`].
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Alike {
+    /// Offsets and sizes, as many as the numbers of arguments say.
+    numbers: Vec<u32>,
+    /// What few layouts have.
+    rest: String,
 }
 
 pub(crate) fn take(at: &mut u32, size: u32) -> u32 {

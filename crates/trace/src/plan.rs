@@ -11,6 +11,11 @@ use crate::request::{Mode, Request, TargetKind};
 use crate::rings;
 use crate::target::{self, Resolved, Target};
 use std::fmt;
+use std::sync::Arc;
+
+/// Of more functions than these nothing behind pointers is shown but texts: nearly every prototype would have a record of its own
+/// kind, thousands of them, and each is code that the kernel has to verify.
+pub(crate) const MOST_WITH_POINTEES: usize = 4096;
 
 /// How a program comes to run at its target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,8 +63,8 @@ impl fmt::Display for Method {
 /// A target with its method and layout.
 #[derive(Clone, Debug)]
 pub struct Probe {
-    /// What is traced.
-    pub target: Target,
+    /// What is traced. Shared, as the layout is: of thousands of probes there are several copies.
+    pub target: Arc<Target>,
     /// How.
     pub method: Method,
     /// At the return of a function rather than its entry.
@@ -67,7 +72,7 @@ pub struct Probe {
     /// Why no trampoline serves it, if so: then the method is [`Method::Kprobe`].
     pub obstacle: Option<String>,
     /// What its events hold.
-    pub layout: Layout,
+    pub layout: Arc<Layout>,
     /// With entries and exits both, the index of the probe at the call's other end. The two are attached as one.
     pub pair: Option<u32>,
 }
@@ -88,6 +93,8 @@ pub struct Plan {
     pub refused: Vec<(String, String)>,
     /// What is to be said of targets, a line each.
     pub remarks: Vec<String>,
+    /// Thousands of functions: what costs something for each of them is left out.
+    pub(crate) vast: bool,
     pub(crate) filter: Filter,
     pub(crate) task: TaskFields,
     pub(crate) current_task_btf: bool,
@@ -117,6 +124,11 @@ impl Plan {
         Plan::of(kernel, request, resolved, preempt_count, newer)
     }
 
+    /// Whether it is of thousands of functions, which slow down the kernel: what can be read of it is better read before.
+    pub fn is_vast(&self) -> bool {
+        self.vast
+    }
+
     /// Adds probes that stand for those at `index`, and at the call's other end, where they are attached a second time, by
     /// another method. Gives the first one's index.
     pub(crate) fn again(&mut self, index: usize) -> Option<usize> {
@@ -143,17 +155,30 @@ impl Plan {
         preempt_count: Option<PreemptCount>,
         newer: Newer,
     ) -> Result<Plan, Error> {
-        let Resolved { targets, mut refused, remarks } = resolved;
+        let Resolved { targets, mut refused, mut remarks } = resolved;
         let count = targets.len() + refused.len();
         let mut probes = Vec::with_capacity(targets.len());
+        let functions = targets.iter().filter(|t| t.kind == TargetKind::Function).count();
+        let many = functions > MOST_WITH_POINTEES;
+        let pointees = request.pointees && !many;
+        if many {
+            remarks.insert(
+                0,
+                format!(
+                    "{functions} functions, more than {MOST_WITH_POINTEES}: {}functions that share a name with another, and copies \
+                     that the compiler made, are not looked for",
+                    if request.pointees { "of what is behind pointers only texts are shown; " } else { "" }
+                ),
+            );
+        }
         let captures = Captures {
             string_size: request.string_size,
-            pointees: request.pointees,
+            pointees,
             context: preempt_count.is_some(),
             stack: request.stack,
         };
-        for target in targets {
-            let planned = one(kernel, request, &newer, captures, &target);
+        for target in targets.into_iter().map(Arc::new) {
+            let planned = one(kernel, request, &newer, captures, many, &target);
             match planned {
                 Ok(mut planned) => {
                     let index = probes.len() as u32;
@@ -180,6 +205,7 @@ impl Plan {
             probes,
             refused,
             remarks,
+            vast: many,
             filter: request.filter.clone(),
             task: kernel.task,
             current_task_btf: kernel.current_task_btf,
@@ -198,7 +224,8 @@ fn one(
     request: &Request,
     newer: &Newer,
     captures: Captures,
-    target: &Target,
+    many: bool,
+    target: &Arc<Target>,
 ) -> Result<Vec<Probe>, Error> {
     let refuse = |reason: String| Err(Error::Target { target: target.label(), reason });
     let function = target.kind != TargetKind::Tracepoint;
@@ -208,7 +235,7 @@ fn one(
         Mode::Exit => (false, true),
         Mode::Both => (true, true),
     };
-    if let (false, Some(reason)) = (request.force, danger_of(target)) {
+    if let (false, Some(reason)) = (request.force, danger_of(target, many)) {
         return refuse(format!("refused: {reason} (--force traces it all the same)"));
     }
     if request.filter.errors
@@ -231,11 +258,11 @@ fn one(
     let probe = |at_exit: bool| {
         let end = End { at_exit, paired: entry && exit, by_kprobe: obstacle.is_some() };
         Ok(Probe {
-            target: target.clone(),
+            target: Arc::clone(target),
             method: method(at_exit),
             at_exit,
             obstacle: obstacle.clone(),
-            layout: Layout::new(kernel, target, end, captures)?,
+            layout: Arc::new(Layout::new(kernel, target, end, captures)?),
             pair: None,
         })
     };
@@ -245,12 +272,12 @@ fn one(
 
 /// Why tracing a target can hang the machine, if it can: what runs at a function that our own programs run through is as
 /// dangerous as that function.
-fn danger_of(target: &Target) -> Option<String> {
+fn danger_of(target: &Target, many: bool) -> Option<String> {
     match (target.kind, &target.program) {
-        (TargetKind::Function, _) => danger::reason(&target.name).map(str::to_string),
+        (TargetKind::Function, _) => danger::reason(&target.name, many).map(str::to_string),
         (TargetKind::Program, Some(function)) => {
             let at = function.program.runs_at.as_ref()?;
-            danger::reason(at).map(|reason| format!("it runs at {at}: {reason}"))
+            danger::reason(at, many).map(|reason| format!("it runs at {at}: {reason}"))
         }
         _ => None,
     }

@@ -11,7 +11,7 @@ use crate::request::TargetKind;
 use crate::rings::Rings;
 use crate::tracker;
 use bpf::{BtfObject, Map, MapType};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::ControlFlow;
 use std::os::fd::BorrowedFd;
 use std::sync::OnceLock;
@@ -57,6 +57,8 @@ pub struct Session {
     missed_before: u64,
     /// Calls that found no cell when [`Session::tend`] last looked.
     refused_before: u64,
+    /// The plan is of thousands of functions.
+    vast: bool,
     /// Targets that failed while others went on.
     pub failed: Vec<Failed>,
     /// What is to be said of targets that are traced, a line each.
@@ -100,6 +102,7 @@ impl Session {
             absent: Vec::new(),
             missed_before: 0,
             refused_before: 0,
+            vast: plan.vast,
             failed: Vec::new(),
             remarks: Vec::new(),
         };
@@ -152,13 +155,15 @@ impl Session {
         }
         let attacher = Attacher { plan, maps: &self.maps, modules: &self.modules };
         let (results, stopped) = attacher.all(tell);
+        // Of thousands a line each says nothing.
+        let each = if plan.vast { log::Level::Trace } else { log::Level::Debug };
         let mut first = None;
         for (index, result) in results.into_iter().enumerate() {
             let Some(probe) = self.probes.get(index) else { continue };
             match result {
                 None => {}
                 Some(Ok(attached)) => {
-                    log::debug!("{}: {} attached", probe.target.label(), attached.method);
+                    log::log!(each, "{}: {} attached", probe.target.label(), attached.method);
                     if attached.pieces.is_empty() && attached.method == Method::Kprobe {
                         self.absent.push(index);
                     }
@@ -167,7 +172,7 @@ impl Session {
                     self.remarks.extend(attached.remark);
                 }
                 Some(Err(Error::Target { target, reason })) => {
-                    log::debug!("{target}: {reason}");
+                    log::log!(each, "{target}: {reason}");
                     self.failed.push(Failed { target, reason });
                 }
                 // A defect of ours, and no reason to trace nothing.
@@ -222,19 +227,23 @@ impl Session {
         self.attached.iter().map(tag).collect()
     }
 
-    /// The functions that are traced by their names, for [`crate::elsewhere`].
+    /// The functions that are traced by their names, for [`crate::elsewhere`]; none of thousands, whose trace slows down the search.
     pub fn functions(&self) -> Vec<Function> {
+        if self.vast {
+            return Vec::new();
+        }
         let named = self.probes.iter().enumerate().filter(|(_, p)| {
             p.target.kind == TargetKind::Function && !p.is_paired_entry() && p.target.address.is_none()
         });
-        let failed = |label: &str| self.failed.iter().any(|f| f.target == label);
+        let failed: HashSet<&str> = self.failed.iter().map(|f| f.target.as_str()).collect();
+        let absent: HashSet<usize> = self.absent.iter().copied().collect();
         named
-            .filter(|(_, p)| !failed(&p.target.label()))
+            .filter(|(_, p)| !failed.contains(p.target.label().as_str()))
             .map(|(index, p)| Function {
                 index,
                 name: p.target.name.clone(),
                 module: p.target.module.clone(),
-                attached: !self.absent.contains(&index),
+                attached: !absent.contains(&index),
             })
             .collect()
     }
@@ -364,6 +373,36 @@ impl Session {
         self.missed_before += missed(&self.attached);
         attach::release(std::mem::take(&mut self.attached), tell);
         self.tracker.clear();
+        match self.never_returned() {
+            Ok(calls) => self.missed_before += calls,
+            Err(error) => log::warn!("calls whose returns were not seen are not known: {error}"),
+        }
+    }
+
+    /// Calls that were kept for a return probe and whose task has ended without one: the kernel has room for the returns of
+    /// a few calls of a function at a time only (`maxactive`, kernel/kprobes.c).
+    fn never_returned(&self) -> Result<u64, Error> {
+        let Some(kept) = self.maps.kept.get() else { return Ok(0) };
+        // Cells hold ids of the first pid namespace, which another does not know.
+        if !bpf::pid_namespace_is_initial() {
+            return Ok(0);
+        }
+        let mut calls = 0;
+        kept.each_key(|key| {
+            let cell = kept.lookup(key)?.unwrap_or_default();
+            let word = |at: usize| {
+                let bytes = cell.get(at..at + 8).and_then(|b| b.try_into().ok());
+                bytes.map_or(0, u64::from_ne_bytes)
+            };
+            let (time, owner) = (word(cell::TIME as usize), word(cell::OWNER as usize));
+            let (tgid, tid) = (owner >> 32, owner & u64::from(u32::MAX));
+            let ended = || !std::path::Path::new(&format!("/proc/{tgid}/task/{tid}")).exists();
+            if time != 0 && owner != 0 && ended() {
+                calls += 1;
+            }
+            Ok(())
+        })?;
+        Ok(calls)
     }
 
     /// What was lost up to now.
@@ -386,16 +425,17 @@ impl Drop for Session {
 }
 
 fn missed(attached: &[Piece]) -> u64 {
-    attached
-        .iter()
-        .map(|piece| match piece.program.info() {
-            Ok(info) => info.recursion_misses,
-            Err(error) => {
-                log::warn!("calls missed by recursion are not known: {error}");
-                0
-            }
+    let known = |result: bpf::Result<u64>| {
+        result.unwrap_or_else(|error| {
+            log::warn!("calls that were not seen are not known: {error}");
+            0
         })
-        .sum()
+    };
+    let of = |piece: &Piece| {
+        let links: u64 = piece.links.iter().map(|link| known(link.missed())).sum();
+        known(piece.program.info().map(|info| info.recursion_misses)) + links
+    };
+    attached.iter().map(of).sum()
 }
 
 /// Refusals of the very first map are a matter of permission.

@@ -83,6 +83,40 @@ pub fn sites(names: &[&str]) -> Result<Vec<Site>, Error> {
     Ok(found)
 }
 
+/// The same by the lists of ftrace and of the kernel's symbols: of thousands of names, reading both takes a tenth of asking for each.
+/// `None` where one of them does not tell addresses.
+pub fn listed(names: &[&str]) -> Option<Vec<Site>> {
+    let places = places()?;
+    let found = symbols::namesakes(names).ok()?;
+    if places.is_empty() || found.iter().flatten().all(|s| s.address == 0) {
+        return None;
+    }
+    let is_listed = |address: u64| {
+        [0, ENDBR].iter().any(|skip| places.binary_search(&address.wrapping_add(*skip)).is_ok())
+    };
+    let site = |(name, found): (&&str, Vec<symbols::Symbol>)| {
+        let first = found.iter().find(|s| s.module.is_none() && s.name == **name);
+        match first.map(|s| s.address) {
+            Some(address) if is_listed(address) => Site::Patchable(address),
+            Some(address) => Site::Fixed(address),
+            None => Site::Absent,
+        }
+    };
+    Some(names.iter().zip(found).map(site).collect())
+}
+
+/// Where ftrace can patch functions, by its own list, sorted; none before 6.5.
+fn places() -> Option<Vec<u64>> {
+    let list = std::fs::read(systems::tracefs()?.join("available_filter_functions_addrs")).ok()?;
+    let address = |line: &[u8]| {
+        let digits = line.split(u8::is_ascii_whitespace).next()?;
+        u64::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
+    };
+    let mut places: Vec<u64> = list.split(|b| *b == b'\n').filter_map(address).collect();
+    places.sort_unstable();
+    Some(places)
+}
+
 /// The functions that ftrace can patch, by its own list.
 pub struct Listed {
     names: HashSet<String>,

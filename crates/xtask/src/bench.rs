@@ -22,16 +22,20 @@ pub struct Arguments {
     kernel: String,
 
     /// Only what an event costs: no attaching of hundreds of functions, no bursts
-    #[arg(long)]
+    #[arg(long, conflicts_with = "attach")]
     hooks: bool,
 
     /// Only disassembly and source lines
-    #[arg(long, conflicts_with = "hooks")]
+    #[arg(long, conflicts_with_all = ["hooks", "attach"])]
     code: bool,
 
     /// Source lines too, of this stock kernel's debug package (280 MB are fetched on first use)
     #[arg(long, value_name = "VERSION")]
     debuginfo: Option<String>,
+
+    /// Only attaching and detaching: hundreds, thousands, all functions
+    #[arg(long)]
+    attach: bool,
 }
 
 /// Runs everything; gives back 1 when a bar is missed.
@@ -69,6 +73,10 @@ done_with() { kill -INT $b; wait $b; cat /tmp/said >&2; }
 
 fn bench(arguments: &Arguments) -> Result<u8> {
     let mut lines = Vec::new();
+    if arguments.attach {
+        bench_many::attach(&arguments.kernel, &mut lines)?;
+        return Ok(u8::from(table(&lines) > 0));
+    }
     if !arguments.code {
         trace(arguments, &mut lines)?;
     }
@@ -76,7 +84,9 @@ fn bench(arguments: &Arguments) -> Result<u8> {
         eprintln!("bench: code");
         bench_code::host(arguments.debuginfo.as_deref(), &mut lines)?;
     }
-    Ok(table(&lines))
+    let missed = table(&lines);
+    println!("events lost: none");
+    Ok(u8::from(missed > 0))
 }
 
 /// What a trace costs.
@@ -202,8 +212,8 @@ fn trace(arguments: &Arguments, lines: &mut Vec<Line>) -> Result<()> {
     Ok(())
 }
 
-/// Prints it; 1 when a bar is missed.
-fn table(lines: &[Line]) -> u8 {
+/// Prints the table; gives back how many bars are missed.
+fn table(lines: &[Line]) -> usize {
     println!("{:<42} {:>10} {:>8}  {:<8} rivals", "what", "ours", "bar", "unit");
     let mut missed = 0;
     for line in lines {
@@ -218,8 +228,7 @@ fn table(lines: &[Line]) -> u8 {
         };
         println!("{:<42} {number:>10} {bar:>8}  {:<8} {}{mark}", line.what, line.unit, line.rivals);
     }
-    println!("events lost: none");
-    u8::from(missed > 0)
+    missed
 }
 
 pub fn numbers(text: &str) -> impl Iterator<Item = f64> + '_ {

@@ -28,6 +28,12 @@ const BURST: u64 = 1_001_000;
 
 /// Rows of the lab: `kernel` under icount for times, with two CPUs for the burst.
 pub fn lab(kernel: &str, lines: &mut Vec<Line>) -> Result<()> {
+    attach(kernel, lines)?;
+    burst(kernel, lines)
+}
+
+/// Attaching and detaching many functions, up to all that there are.
+pub fn attach(kernel: &str, lines: &mut Vec<Line>) -> Result<()> {
     eprintln!("bench: attaching and detaching hundreds of functions on {kernel} under icount");
     // Of thousands nothing is to be printed: a process that sleeps is the only one traced.
     let scripts = [
@@ -36,19 +42,25 @@ pub fn lab(kernel: &str, lines: &mut Vec<Line>) -> Result<()> {
         "span -k '[a-d]*_{get,put,read,write}*'",
         "sleep 9999 & span -k 's[a-f]*' --mode entry --filter-pid $!",
         "sleep 9999 & span -k '[q-s]*' --mode entry --filter-pid $!",
+        "sleep 9999 & span -k '*' --mode entry --filter-pid $!",
+        "sleep 9999 & span -k '*' --mode exit --filter-pid $!",
     ]
     .map(|body| format!("{PRELUDE}{body}"));
     let scripts: Vec<&str> = scripts.iter().map(String::as_str).collect();
     let options =
         VmOptions { icount: true, timeout: Duration::from_secs(1200), ..VmOptions::new(kernel, "") };
     let ran = frames::run(&options, &scripts)?;
-    let [exits, entries, more, thousand, thousands] = ran.as_slice() else { anyhow::bail!("five answers") };
+    let [exits, entries, more, thousand, thousands, all, returns] = ran.as_slice() else {
+        anyhow::bail!("seven answers")
+    };
     for (ran, start, detach) in [
         (exits, "tcp_*, exits: start", "tcp_*, exits: detach"),
         (entries, "tcp_*, entries: start", "tcp_*, entries: detach"),
         (more, "a wider glob, exits: start", "a wider glob, exits: detach"),
         (thousand, "1,000 and more, entries: start", "1,000 and more, entries: detach"),
         (thousands, "5,000, entries: start", "5,000, entries: detach"),
+        (all, "all functions, entries: start", "all functions, entries: detach"),
+        (returns, "all functions, exits: start", "all functions, exits: detach"),
     ] {
         let (started, detached, targets) = span(ran)?;
         eprintln!("bench: {targets} targets: {start} {started:.2} s, {detach} {detached:.2} s");
@@ -59,6 +71,11 @@ pub fn lab(kernel: &str, lines: &mut Vec<Line>) -> Result<()> {
         let bar = if few { 0.2 } else { f64::INFINITY };
         lines.push(Line { what: detach, ours: detached, bar, unit: "s", rivals });
     }
+    Ok(())
+}
+
+/// A burst of calls that Ctrl-C ends.
+fn burst(kernel: &str, lines: &mut Vec<Line>) -> Result<()> {
     eprintln!("bench: {BURST} calls and Ctrl-C on {kernel}, 2 CPUs");
     let burst = format!(
         r#"rm -f /tmp/pid /tmp/said; workloads --pid --wait read-zero {BURST} 512 >/tmp/pid & w=$!

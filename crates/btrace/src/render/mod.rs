@@ -44,16 +44,27 @@ pub struct Style {
 
 impl Renderer {
     /// Prepares for the events of these probes. Reads the kernel's symbols if their events have a use for them: stacks, and
-    /// pointers to functions.
-    pub fn new(style: Style, probes: &[Probe], clock: Clock, options: StackOptions) -> Renderer {
+    /// pointers to functions, unless they are at hand.
+    pub fn new(
+        style: Style,
+        probes: &[Probe],
+        clock: Clock,
+        options: StackOptions,
+        symbols: Option<Symbols>,
+    ) -> Renderer {
         let stacks = probes.iter().any(|p| p.layout.stack.is_some());
-        let symbols = (stacks || probes.iter().any(|p| has_functions(&p.layout))).then(Symbols::load);
+        let symbols = symbols.or_else(|| Renderer::shows_symbols(probes).then(Symbols::load));
         let stacks = symbols.clone().filter(|_| stacks).map(|s| Stacks::new(s, style.verbose, options));
         match style {
             Style { json: true, .. } => Renderer::Json(Json::new(probes, clock, stacks, symbols)),
             Style { colour: true, .. } => Renderer::Coloured(TextLines::new(probes, clock, stacks, symbols)),
             _ => Renderer::Text(TextLines::new(probes, clock, stacks, symbols)),
         }
+    }
+
+    /// Whether events of these probes have a use for the kernel's symbols.
+    pub fn shows_symbols(probes: &[Probe]) -> bool {
+        probes.iter().any(|p| p.layout.stack.is_some() || has_functions(&p.layout))
     }
 
     /// Takes the source lines for the renderer that follows this one.

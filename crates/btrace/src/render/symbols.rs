@@ -17,7 +17,12 @@ impl Symbols {
     /// Reads the kernel's symbols, which should have our own programs among them by now. Without symbols it goes on,
     /// having said why.
     pub fn load() -> Symbols {
-        let table = match Table::load() {
+        Symbols::of(Table::load())
+    }
+
+    /// What came of reading them, elsewhere perhaps.
+    pub fn of(table: Result<Table, symbols::Error>) -> Symbols {
+        let table = match table {
             Ok(table) => {
                 log::debug!("{} symbols read, {} KiB", table.len(), table.memory() >> 10);
                 Some(Rc::new(table))

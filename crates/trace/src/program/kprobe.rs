@@ -102,6 +102,7 @@ pub(super) fn keep_call(
     lines.mark(f, "time and arguments for the return");
     let place = f.load(Size::DW, ctx, arch::STACK_POINTER);
     let key = key_of(f, place, index);
+    let owner = f.call(Helper::GET_CURRENT_PID_TGID, &[]);
     let cell = f.var();
     let found = f.call(Helper::MAP_LOOKUP_ELEM, &[Arg::Map(maps::KEPT), Arg::SlotAddr(key, 0)]);
     f.assign(cell, found);
@@ -123,6 +124,10 @@ pub(super) fn keep_call(
         cell,
         0,
         |f| {
+            // Still taken: a call at this place of the stack whose return the kernel did not show us.
+            let earlier = f.load(Size::DW, cell, cell::TIME);
+            f.if_unlikely(Cmp::Ne, Width::W64, earlier, 0, |f| count(f, counter::UNSEEN));
+            f.store(Size::DW, cell, cell::OWNER, owner);
             for (n, register) in arch::REGISTERS.into_iter().enumerate() {
                 let value = f.load(Size::DW, ctx, register);
                 f.store(Size::DW, cell, cell::ARGUMENTS + 8 * n as i32, value);
@@ -148,6 +153,11 @@ pub(super) fn take_call(f: &mut Func<'_>, place: Reg, index: Operand) -> (Reg, R
     let start = f.load(Size::DW, found, cell::TIME);
     // No entry: the filter did not admit it.
     f.if_(Cmp::Eq, Width::W64, start, 0, |f| f.ret(0));
+    // Of another call, whose return the kernel did not show us: this one's entry was not admitted. Its cell stays as it is, to be
+    // counted.
+    let owner = f.load(Size::DW, found, cell::OWNER);
+    let task = f.call(Helper::GET_CURRENT_PID_TGID, &[]);
+    f.if_(Cmp::Ne, Width::W64, owner, task, |f| f.ret(0));
     f.store(Size::DW, found, cell::TIME, 0);
     (found, start)
 }

@@ -2,6 +2,7 @@
 //! records are laid out alike; the program goes to that group's code.
 
 use super::calls::call_key;
+use super::parts::{Part, go, part_of};
 use super::session::{apart, entry_time, is_return};
 use super::source::Source;
 use super::whose::{Who, admit, on_cpu};
@@ -69,6 +70,76 @@ pub fn many(plan: &Plan, groups: &[Group], ends: Ends) -> Program {
                 groups.exits(f, lines, source, ctx, cookie, start, call);
             }
         }
+    });
+    program
+}
+
+/// What is attached where the groups are more than one program's: it admits a call and goes by tail call to its part, number n of
+/// `parts` at place n of [`super::maps::PARTS`]; where entries are wanted as well, theirs are `parts` places further.
+///
+/// One program, so that the kernel's guard against a program within itself is one for all.
+pub fn fork(plan: &Plan, ends: Ends, parts: usize, entries: bool) -> Program {
+    let mut program = Program::new(ends.name(), "many");
+    program.main(|f| {
+        let lines = &Lines::new();
+        let ctx = f.ctx();
+        match ends {
+            Ends::Entries => drop(admit(f, lines, plan, 0)),
+            Ends::Both(kfuncs) => {
+                let kept = is_return(f, lines, kfuncs, ctx, |f, kept| {
+                    admit(f, lines, plan, 0);
+                    let now = f.call(Helper::KTIME_GET_NS, &[]);
+                    f.store(Size::DW, kept, 0, now);
+                    if entries {
+                        let part = part_of(f, ctx);
+                        let place = f.alu(Alu::Add, Width::W64, part, parts as i64);
+                        go(f, lines, ctx, place);
+                    }
+                    f.ret(0);
+                });
+                entry_time(f, lines, kept);
+            }
+        }
+        let part = part_of(f, ctx);
+        go(f, lines, ctx, part);
+        f.ret(0);
+    });
+    program
+}
+
+/// A part that it goes to: the events of entries where those alone are taken, else those of exits.
+pub fn branch(plan: &Plan, part: Part<'_>, ends: Ends) -> Program {
+    let mut program = Program::new(ends.name(), "many");
+    program.main(|f| {
+        let lines = &Lines::new();
+        let ctx = f.ctx();
+        let groups = Groups { plan, groups: part.groups, first: part.first() };
+        match ends {
+            Ends::Entries => groups.alone(f, lines, &mut Who::default(), Source::Copied, ctx),
+            Ends::Both(kfuncs) => {
+                let kept = f.call_kfunc(kfuncs.cookie.0, &[Arg::Reg(ctx)]);
+                let start = entry_time(f, lines, kept);
+                let cookie = f.call(Helper::GET_ATTACH_COOKIE, &[Arg::Reg(ctx)]);
+                let call = call_key(f, ctx);
+                groups.exits(f, lines, Source::Copied, ctx, cookie, start, call);
+            }
+        }
+    });
+    program
+}
+
+/// A part that it goes to for the events of entries, where those of exits are taken too.
+pub fn branch_entry(plan: &Plan, part: Part<'_>, kfuncs: SessionKfuncs) -> Program {
+    let mut program = Program::new(Ends::Both(kfuncs).name(), "many");
+    program.main(|f| {
+        let lines = &Lines::new();
+        let ctx = f.ctx();
+        let kept = f.call_kfunc(kfuncs.cookie.0, &[Arg::Reg(ctx)]);
+        let now = f.load(Size::DW, kept, 0);
+        let call = call_key(f, ctx);
+        let groups = Groups { plan, groups: part.groups, first: part.first() };
+        groups.entries(f, lines, &mut Who::default(), Source::Copied, ctx, now, call);
+        f.ret(0);
     });
     program
 }

@@ -17,7 +17,7 @@ mod whose;
 
 pub use calls::entry_time;
 pub use kprobe::{keep, kprobe, kretprobe};
-pub use many::{Ends, Group, cookie, many};
+pub use many::{Ends, Group, branch, branch_entry, cookie, fork, many};
 pub use parts::{PART, Part, dispatch, part, part_entry};
 pub use session::session;
 
@@ -92,6 +92,8 @@ pub mod cell {
     pub const TIME: i32 = 0;
     /// `u64` probe that wrote it, in [`super::maps::CALLS`].
     pub const PROBE: i32 = 8;
+    /// `u64` thread and process that made the call (`bpf_get_current_pid_tgid`), in [`super::maps::KEPT`].
+    pub const OWNER: i32 = 8;
     /// Bytes, in [`super::maps::CALLS`].
     pub const SIZE: u32 = 16;
     /// Bytes of a key in [`super::maps::KEPT`]: `u64` place of the return address on the stack, `u64` probe or cookie.
@@ -163,15 +165,21 @@ pub fn event(plan: &Plan, index: u32, probe: &Probe, access: ArgAccess) -> Progr
     program.main(|f| {
         let lines = Lines::new();
         let ctx = f.ctx();
+        let duration = |f: &mut Func<'_>| {
+            probe.layout.entry_time.map(|_| {
+                lines.mark(f, "duration");
+                take_entry_time(f, plan, ctx, index).into()
+            })
+        };
+        // A task may be renamed or moved during the call: the cell is emptied whatever becomes of the event, lest a later call
+        // that is not admitted at its entry find it.
+        let taken = if plan.filter.may_change() { duration(f) } else { None };
         let mut who = admit(f, &lines, plan, 0);
         on_cpu(f, &lines, plan);
         who.identify(f, plan);
         lines.mark(f, "time");
         let now = f.call(Helper::KTIME_GET_NS, &[]);
-        let entry_time = probe.layout.entry_time.map(|_| {
-            lines.mark(f, "duration");
-            take_entry_time(f, plan, ctx, index).into()
-        });
+        let entry_time = if plan.filter.may_change() { taken } else { duration(f) };
         if let (false, Some(exit)) = (probe.at_exit, probe.pair) {
             lines.mark(f, "time for the exit");
             keep_time(f, plan, ctx, exit, Some(now));

@@ -85,14 +85,14 @@ pub fn dispatch(plan: &Plan, ends: Ends, parts: usize, entries: usize) -> Progra
     program
 }
 
-/// The part of the call under way.
-fn part_of(f: &mut Func<'_>, ctx: Reg) -> Reg {
+/// The number of the part that serves the call under way.
+pub(super) fn part_of(f: &mut Func<'_>, ctx: Reg) -> Reg {
     let cookie = f.call(Helper::GET_ATTACH_COOKIE, &[Arg::Reg(ctx)]);
     f.alu(Alu::Rsh, Width::W64, cookie, i64::from(32 + BITS))
 }
 
 /// Goes to a part and does not come back, unless it is missing, which the verifier alone thinks possible.
-fn go(f: &mut Func<'_>, lines: &Lines, ctx: Reg, place: Reg) {
+pub(super) fn go(f: &mut Func<'_>, lines: &Lines, ctx: Reg, place: Reg) {
     lines.mark(f, "the program for records like this");
     f.call(Helper::TAIL_CALL, &[Arg::Reg(ctx), Arg::Map(maps::PARTS), Arg::Reg(place)]);
     count(f, counter::LOST);
