@@ -156,7 +156,9 @@ impl Attacher<'_> {
             many.served.contains_key(i) || many.refused.contains_key(i) || many.absent.contains(i)
         };
         let work: Vec<usize> = work.into_iter().filter(|i| !settled(i)).collect();
-        let (given_up, work) = self.given_up(work, many.refusal.as_deref());
+        // A way that took none may not be there at all.
+        let refusal = many.refusal.as_deref().filter(|_| !many.served.is_empty());
+        let (given_up, work) = self.given_up(work, refusal);
         let outcomes: Vec<Mutex<Outcome>> = probes.iter().map(|_| Mutex::new(None)).collect();
         let set = |index: usize, result| {
             if let Some(Ok(mut outcome)) = outcomes.get(index).map(Mutex::lock) {

@@ -579,6 +579,9 @@ struct Known<'a> {
     absent: Vec<usize>,
 }
 
+/// From so many names on reading the kernel's lists is faster than asking for each.
+const MANY_NAMES: usize = 16384;
+
 /// Asks which functions can be attached to; `vast`: of thousands, of which none is tried alone.
 fn patchable<'a>(functions: Vec<(usize, &'a Probe)>, vast: bool) -> Known<'a> {
     // A module's function may have a namesake in the kernel, which is what the kernel finds by the name.
@@ -586,7 +589,8 @@ fn patchable<'a>(functions: Vec<(usize, &'a Probe)>, vast: bool) -> Known<'a> {
         functions.into_iter().partition(|(_, p)| p.target.module.is_some());
     let names: Vec<&str> = own.iter().map(|(_, p)| p.target.name.as_str()).collect();
     let mut known = Known { functions: of_modules, ..Known::default() };
-    let sites = match if vast { sites::listed(&names) } else { None } {
+    let by_lists = names.len() > MANY_NAMES;
+    let sites = match if by_lists { sites::listed(&names) } else { None } {
         Some(sites) => Ok(sites),
         None => sites::sites(&names),
     };

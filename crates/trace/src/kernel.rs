@@ -107,17 +107,21 @@ impl Kernel {
             (Kind::Enum, "bpf_attach_type"),
             (Kind::Func, "bpf_session_is_return"),
             (Kind::Func, "bpf_session_cookie"),
+            // The attach type is there without CONFIG_FPROBE too (Debian's 6.1), the function that it rests on is not.
+            (Kind::Func, "register_fprobe_ips"),
         ];
         let found = self.btf.find_many(&wanted);
-        let &[Some(attach_types), is_return, cookie] = found.as_slice() else { return Newer::default() };
+        let &[Some(attach_types), is_return, cookie, fprobe] = found.as_slice() else {
+            return Newer::default();
+        };
         let Ok(attach_types) = self.btf.get(attach_types) else { return Newer::default() };
         let has = |name: &str| attach_types.enumerators().any(|e| e.name == name);
         let kfuncs = is_return.zip(cookie).map(|(is_return, cookie)| SessionKfuncs { is_return, cookie });
         Newer {
             fsession: kfuncs.filter(|_| has("BPF_TRACE_FSESSION")),
             tracing_multi: kfuncs.filter(|_| has("BPF_TRACE_FSESSION_MULTI")),
-            kprobe_multi: has("BPF_TRACE_KPROBE_MULTI"),
-            kprobe_session: kfuncs.filter(|_| has("BPF_TRACE_KPROBE_SESSION")),
+            kprobe_multi: fprobe.is_some() && has("BPF_TRACE_KPROBE_MULTI"),
+            kprobe_session: kfuncs.filter(|_| fprobe.is_some() && has("BPF_TRACE_KPROBE_SESSION")),
         }
     }
 
