@@ -59,6 +59,14 @@ struct Asked {
     answer: Answer,
 }
 
+/// Whether live code can be disassembled: it is found by kallsyms, and read from /proc/kcore or by a BPF program.
+fn disassembly(addresses: bool) -> Result<(), String> {
+    if !addresses {
+        return Err("kallsyms hides the addresses of code".into());
+    }
+    symbols::Live::open().map(drop).map_err(|unreadable| unreadable.to_string())
+}
+
 /// Asks everything.
 pub fn ask() -> (Vec<Finding>, Verdict) {
     let limits = Limits::own();
@@ -73,7 +81,12 @@ pub fn ask() -> (Vec<Finding>, Verdict) {
         findings.group = "Files and limits";
         files(&mut findings, None, &limits);
         let reason = "there are no types of the kernel to read".to_string();
-        let works = ["-k", "-p", "-t", "-c", "--output-stack"].map(|o| (o, Err(reason.clone()))).into();
+        let mut works: Vec<_> =
+            ["-k", "-p", "-t", "-c", "--output-stack"].map(|o| (o, Err(reason.clone()))).into();
+        works.push((
+            "-d",
+            disassembly(symbols::find("_stext").is_ok_and(|all| all.iter().any(|s| s.address != 0))),
+        ));
         return (findings.all, Verdict { works });
     };
     findings.group = "Ways to attach";
@@ -436,7 +449,10 @@ fn files(findings: &mut Findings, kernel: Option<&Kernel>, own: &Limits) -> File
             Some("mount -t cgroup2 none /sys/fs/cgroup"),
         ),
     }
-    for (path, purpose) in [("/proc/kcore", "live machine code"), ("/proc/modules", "where modules lie")] {
+    for (path, purpose) in [
+        ("/proc/kcore", "live machine code (else a BPF program reads it)"),
+        ("/proc/modules", "where modules lie"),
+    ] {
         match system::head(path) {
             Ok(_) => findings.add(path, State::Ok, purpose, None),
             Err(error) => findings.add(path, State::No, format!("{purpose}: {error}"), None),
@@ -568,6 +584,7 @@ fn verdict(
             ("-p", programs),
             ("-t", tracepoints),
             ("-c", command),
+            ("-d", disassembly(files.addresses)),
             ("--output-stack", stack),
             ("--filter-cgroup", cgroup),
         ],

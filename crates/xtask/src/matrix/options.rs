@@ -184,7 +184,7 @@ const DOCTOR: Check = Check {
         let lines: Vec<&str> = ran.stdout.lines().collect();
         ensure!(lines.len() == 4, "{lines:?}");
         ensure!(
-            lines[1] == "btrace works here with -k, -p, -t, -c, --output-stack, --filter-cgroup.",
+            lines[1] == "btrace works here with -k, -p, -t, -c, -d, --output-stack, --filter-cgroup.",
             "{}",
             lines[1]
         );
