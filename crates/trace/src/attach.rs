@@ -491,7 +491,12 @@ impl Attacher<'_> {
                         );
                     }
                     log::trace!("{access:?}: {error}");
-                    refusal.get_or_insert(error);
+                    // What is preferred has the better reason, unless it is that nothing may be read at all.
+                    let locked =
+                        matches!(&error, Error::Target { reason, .. } if reason.starts_with(LOCKED_DOWN));
+                    if locked || refusal.is_none() {
+                        refusal = Some(error);
+                    }
                 }
                 loaded => return loaded,
             }
@@ -668,6 +673,9 @@ fn kprobe_reason(error: &bpf::Error) -> String {
         _ => format!("a kprobe cannot be attached: {error}"),
     }
 }
+
+/// How the reason begins where no program may read the kernel's memory.
+const LOCKED_DOWN: &str = "the kernel is locked down";
 
 /// How the reason begins for exits of functions that have none.
 const NEVER_RETURNS: &str = "it never returns";
