@@ -14,14 +14,17 @@ pub(super) const CHECKS: &[Check] = &[Check {
         kill $w; btrace doctor | grep '^Not with'; true",
     judge: |ran| {
         ensure!(ran.status == 0, "exit status {}", ran.status);
-        ensure!(ran.stdout.lines().any(|l| l.starts_with("Not with -c: ")), "{}", ran.stderr);
+        for flag in ["-c", "-d"] {
+            let begin = format!("Not with {flag}: ");
+            ensure!(ran.stdout.lines().any(|l| l.starts_with(&begin)), "no {begin:?} in {}", ran.stdout);
+        }
         let said = ran
             .stderr
             .lines()
             .filter(|l| l.starts_with("btrace: vfs_read: ") && l.contains("lockdown=integrity"));
         ensure!(said.count() == 1, "{}", ran.stderr);
         let lines: Vec<&str> = ran.stdout.lines().collect();
-        ensure!(lines.first() == Some(&"2") && lines.get(4) == Some(&"0") && lines.len() == 6, "{lines:?}");
+        ensure!(lines.first() == Some(&"2") && lines.get(4) == Some(&"0") && lines.len() == 7, "{lines:?}");
         ensure!(
             lines[1..4]
                 .iter()
