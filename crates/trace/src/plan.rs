@@ -130,7 +130,8 @@ impl Plan {
     }
 
     /// Adds probes that stand for those at `index`, and at the call's other end, where they are attached a second time, by
-    /// another method. Gives the first one's index.
+    /// another method. Gives the index of the one for `index`. An entry comes just before its exit, on which programs for many
+    /// functions rely.
     pub(crate) fn again(&mut self, index: usize) -> Option<usize> {
         let mut probe = self.probes.get(index)?.clone();
         probe.method = Method::Kprobe;
@@ -139,12 +140,17 @@ impl Plan {
         match other {
             Some(mut other) => {
                 other.method = Method::Kprobe;
-                (probe.pair, other.pair) = (Some(at as u32 + 1), Some(at as u32));
-                self.probes.extend([probe, other]);
+                let is_exit = probe.at_exit;
+                let (mut entry, mut exit) = if is_exit { (other, probe) } else { (probe, other) };
+                (entry.pair, exit.pair) = (Some(at as u32 + 1), Some(at as u32));
+                self.probes.extend([entry, exit]);
+                Some(at + usize::from(is_exit))
             }
-            None => self.probes.push(Probe { pair: None, ..probe }),
+            None => {
+                self.probes.push(Probe { pair: None, ..probe });
+                Some(at)
+            }
         }
-        Some(at)
     }
 
     /// Plans targets that are resolved already.

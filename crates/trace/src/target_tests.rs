@@ -120,11 +120,11 @@ fn what_is_attached_a_second_time_has_probes_of_its_own() {
         ring_size: 1 << 16,
     };
     let mut plan = Plan::new(&kernel, &request).unwrap();
-    assert_eq!((plan.probes.len(), plan.again(1), plan.again(9)), (2, Some(2), None));
+    assert_eq!((plan.probes.len(), plan.again(1), plan.again(9)), (2, Some(3), None));
     let ends: Vec<_> = plan.probes.iter().map(|p| (p.method, p.at_exit, p.pair)).collect();
     let (fentry, fexit, kprobe) = (Method::Fentry, Method::Fexit, Method::Kprobe);
     let planned = [(fentry, false, Some(1)), (fexit, true, Some(0))];
-    let again = [(kprobe, true, Some(3)), (kprobe, false, Some(2))];
+    let again = [(kprobe, false, Some(3)), (kprobe, true, Some(2))];
     assert_eq!(ends, [planned, again].concat());
     request.mode = Mode::Exit;
     let mut plan = Plan::new(&kernel, &request).unwrap();
