@@ -47,8 +47,11 @@ pub(super) const CHECKS: &[Check] = &[
         judge: |ran| {
             ensure!(ran.status == 0, "{}", ran.stderr);
             let (entry, trampoline): (Vec<&str>, Vec<&str>) =
-                ran.stdout.lines().partition(|l| l.contains("; bpf_trampoline_") && l.contains(" call "));
-            ensure!(entry.iter().any(|l| l.contains(" [bpf] (fentry call)")), "{:?}", ran.stdout);
+                ran.stdout.lines().partition(|l| l.ends_with(" [bpf] (fentry call)"));
+            // Newer kernels jump there.
+            let goes =
+                |l: &&str| (l.contains(" call ") || l.contains(" jmp ")) && l.contains("; bpf_trampoline_");
+            ensure!(entry.iter().any(goes), "{:?}", ran.stdout);
             let all = trampoline.join("\n");
             for part in [
                 "; bpf_trampoline_",
