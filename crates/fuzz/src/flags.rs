@@ -21,6 +21,10 @@ const FLAGS: &[&str] = &[
     "--mode",
     "--output-stack",
     "--vmlinux",
+    "-d",
+    "-B",
+    "--xlated",
+    "--disasm-intel-syntax",
     "--filter-pid",
     "--filter-tid",
     "--filter-comm",
@@ -107,7 +111,7 @@ impl Fuzz for FlagFuzz {
             Ok(args) => {
                 let said = match (&args.subcommand, args.request()) {
                     (None, Err(error)) => format!("{error:#}"),
-                    (None, Ok(request)) if request.targets.is_empty() => {
+                    (None, Ok(request)) if request.targets.is_empty() && request.programs.is_empty() => {
                         return Err(format!("{words:?}: no targets"));
                     }
                     (None, Ok(request)) if !request.ring_size.is_power_of_two() => {
