@@ -3,8 +3,8 @@
 use crate::error::Error;
 use crate::helpers::Helper;
 use crate::ir::{
-    Addr, Alu, Arg, Base, Callee, Cmp, FuncIr, Likely, MapId, Node, Op, Operand, Order, Reg, Size, Slot,
-    SlotInfo, Source, SubId, Width,
+    Addr, Alu, Arg, Base, Callee, Cmp, FuncIr, Label, Likely, MapId, Node, Op, Operand, Order, Reg, Size,
+    Slot, SlotInfo, Source, SubId, Width,
 };
 use std::collections::{HashMap, HashSet};
 
@@ -97,6 +97,8 @@ impl Program {
             out: vec![Node::Scope(0)],
             open: vec![0],
             loops: 0,
+            labels: Vec::new(),
+            nlabels: 0,
             indexes: HashSet::new(),
             sub_params,
             sources: &mut self.sources,
@@ -131,6 +133,10 @@ pub struct Func<'a> {
     open: Vec<u32>,
     /// Loops around it.
     loops: u32,
+    /// Labelled blocks around it, innermost last, each with the loops around it.
+    labels: Vec<(u32, u32)>,
+    /// Labels given.
+    nlabels: u32,
     /// Registers that count loops.
     indexes: HashSet<u32>,
     sub_params: Vec<usize>,
@@ -468,7 +474,7 @@ impl Func<'_> {
         dst
     }
 
-    fn block(&mut self, write: impl FnOnce(&mut Self)) -> Vec<Node> {
+    fn nested(&mut self, write: impl FnOnce(&mut Self)) -> Vec<Node> {
         let scope = self.ir.scopes.len() as u32;
         let parent = self.open.last().copied().unwrap_or(0);
         self.ir.scopes.push(parent);
@@ -533,8 +539,8 @@ impl Func<'_> {
     ) {
         let (a, b) = (self.own(a), self.operand(b));
         let at = self.at;
-        let then = self.block(then);
-        let els = self.block(els);
+        let then = self.nested(then);
+        let els = self.nested(els);
         self.out.push(Node::If { cmp, width, a, b, likely, then, els });
         if let Some(at) = at {
             self.out.push(Node::Line(at));
@@ -548,11 +554,40 @@ impl Func<'_> {
         self.indexes.insert(index.id);
         self.loops += 1;
         let at = self.at;
-        let body = self.block(|f| body(f, index));
+        let body = self.nested(|f| body(f, index));
         self.loops -= 1;
         self.out.push(Node::Loop { max, index, body });
         if let Some(at) = at {
             self.out.push(Node::Line(at));
+        }
+    }
+
+    /// Runs `body`, which [`Func::leave`] with its label leaves from however many blocks further in.
+    pub fn labelled(&mut self, body: impl FnOnce(&mut Self, Label)) {
+        let id = self.nlabels;
+        self.nlabels += 1;
+        self.labels.push((id, self.loops));
+        let at = self.at;
+        let label = Label { func: self.ir.id, id };
+        let body = self.nested(|f| body(f, label));
+        self.labels.pop();
+        self.out.push(Node::Block { label: id, body });
+        if let Some(at) = at {
+            self.out.push(Node::Line(at));
+        }
+    }
+
+    /// Goes to the end of a labelled block around this place; out of no loop.
+    pub fn leave(&mut self, label: Label) {
+        let around = self.labels.iter().rev().find(|(id, _)| *id == label.id);
+        match around {
+            Some((_, loops)) if label.func == self.ir.id && *loops == self.loops => {
+                self.out.push(Node::Leave(label.id));
+            }
+            Some((_, loops)) if *loops != self.loops => {
+                self.wrong("a labelled block is left from within a loop in it")
+            }
+            _ => self.wrong("a labelled block is left that is not around this place"),
         }
     }
 

@@ -40,6 +40,12 @@ impl Program {
                 Node::Op(op) => writeln!(out, "{pad}{op}")?,
                 Node::Break => writeln!(out, "{pad}break")?,
                 Node::Continue => writeln!(out, "{pad}continue")?,
+                Node::Leave(label) => writeln!(out, "{pad}leave {label}")?,
+                Node::Block { label, body } => {
+                    writeln!(out, "{pad}block {label} {{")?;
+                    self.dump_nodes(body, depth + 1, out)?;
+                    writeln!(out, "{pad}}}")?;
+                }
                 Node::Ret(v) => writeln!(out, "{pad}return {v}")?,
                 Node::Loop { max, index, body, .. } => {
                     writeln!(out, "{pad}for %{} in 0..{max} {{", index.id)?;

@@ -122,6 +122,7 @@ enum Flow {
     On,
     Break,
     Continue,
+    Leave(u32),
     Return(u64),
 }
 
@@ -192,6 +193,12 @@ impl<'r> Run<'r, '_> {
                 Node::Op(op) => self.op(op, act)?,
                 Node::Break => return Ok(Flow::Break),
                 Node::Continue => return Ok(Flow::Continue),
+                Node::Leave(label) => return Ok(Flow::Leave(*label)),
+                Node::Block { label, body } => match self.nodes(body, act)? {
+                    Flow::On => {}
+                    Flow::Leave(left) if left == *label => {}
+                    flow => return Ok(flow),
+                },
                 Node::Ret(v) => return Ok(Flow::Return(act.operand(*v)?)),
                 Node::Loop { max, index, body, .. } => {
                     for i in 0..*max {
@@ -199,7 +206,7 @@ impl<'r> Run<'r, '_> {
                         match self.nodes(body, act)? {
                             Flow::On | Flow::Continue => {}
                             Flow::Break => break,
-                            Flow::Return(v) => return Ok(Flow::Return(v)),
+                            flow @ (Flow::Leave(_) | Flow::Return(_)) => return Ok(flow),
                         }
                     }
                 }

@@ -208,6 +208,13 @@ pub struct Slot {
     pub(crate) id: u32,
 }
 
+/// A block of [`crate::Func::labelled`], for [`crate::Func::leave`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Label {
+    pub(crate) func: u32,
+    pub(crate) id: u32,
+}
+
 /// A map by its number in the program; the descriptor is filled in by [`crate::Code::relocate`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct MapId(pub u32);
@@ -531,6 +538,13 @@ pub(crate) enum Node {
     },
     Break,
     Continue,
+    /// A block that [`Node::Leave`] leaves.
+    Block {
+        label: u32,
+        body: Vec<Node>,
+    },
+    /// Goes to the end of the block of this label.
+    Leave(u32),
     Ret(Operand),
     /// What follows comes from this entry of the program's source positions.
     Line(u32),

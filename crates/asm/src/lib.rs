@@ -61,5 +61,5 @@ pub use encode::Insn;
 pub use error::Error;
 pub use eval::{Fault, HelperFn, KfuncFn, Machine};
 pub use helpers::Helper;
-pub use ir::{Alu, Arg, Cmp, MapId, Operand, Reg, Size, Slot, SubId, Width};
+pub use ir::{Alu, Arg, Cmp, Label, MapId, Operand, Reg, Size, Slot, SubId, Width};
 pub use memory::Memory;

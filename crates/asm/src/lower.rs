@@ -17,8 +17,15 @@ pub(crate) fn lower(ir: &FuncIr) -> Cfg {
         blocks: Vec::new(),
         order: Vec::new(),
     };
-    let mut lower =
-        Lower { cfg, loops: Vec::new(), returns: HashMap::new(), line: None, depth: 0, cold: false };
+    let mut lower = Lower {
+        cfg,
+        loops: Vec::new(),
+        labels: HashMap::new(),
+        returns: HashMap::new(),
+        line: None,
+        depth: 0,
+        cold: false,
+    };
     let entry = lower.block();
     if let Some(end) = lower.nodes(&ir.body, entry) {
         lower.ret(end, Operand::Imm(0));
@@ -30,6 +37,8 @@ struct Lower {
     cfg: Cfg,
     /// Where `break` and `continue` go, innermost loop last.
     loops: Vec<(BlockId, BlockId)>,
+    /// Where labelled blocks end.
+    labels: HashMap<u32, BlockId>,
     /// One shared block for each constant returned.
     returns: HashMap<i64, BlockId>,
     line: Option<u32>,
@@ -93,6 +102,23 @@ impl Lower {
                         self.end(at, Term::Jump(if *node == Node::Break { after } else { again }));
                     }
                     return None;
+                }
+                Node::Leave(label) => {
+                    if let Some(after) = self.labels.get(label).copied() {
+                        self.end(at, Term::Jump(after));
+                    }
+                    return None;
+                }
+                Node::Block { label, body } => {
+                    let line = self.line;
+                    let after = self.block();
+                    self.labels.insert(*label, after);
+                    let end = self.nodes(body, at);
+                    self.line = line;
+                    if let Some(end) = end {
+                        self.end(end, Term::Jump(after));
+                    }
+                    at = after;
                 }
                 Node::Loop { max: 0, .. } => {}
                 Node::Loop { max, index, body, .. } => {
@@ -169,7 +195,7 @@ impl Lower {
 /// Whether a block never reaches its end, as far as its own statements say.
 fn leaves(nodes: &[Node]) -> bool {
     nodes.iter().any(|node| match node {
-        Node::Ret(_) | Node::Break | Node::Continue => true,
+        Node::Ret(_) | Node::Break | Node::Continue | Node::Leave(_) => true,
         Node::If { then, els, .. } => leaves(then) && leaves(els),
         _ => false,
     })

@@ -74,6 +74,7 @@ enum Stmt {
     },
     If(Cond, bool, Vec<Stmt>, Vec<Stmt>),
     Loop(u8, Vec<Stmt>),
+    Labelled(Vec<Stmt>),
     Leave(Cond, Leave),
     Block(u8, Vec<Stmt>),
     /// A variable set to small constants under conditions, then compared.
@@ -92,6 +93,8 @@ enum Stmt {
 enum Leave {
     Break,
     Continue,
+    /// Of one of the labelled blocks around.
+    Block(u8),
     Return(Val),
 }
 
@@ -194,7 +197,7 @@ fn simple() -> impl Strategy<Value = Stmt> {
 }
 
 fn leave() -> impl Strategy<Value = Leave> {
-    prop_oneof![3 => Just(Leave::Break), 3 => Just(Leave::Continue), 1 => val().prop_map(Leave::Return)]
+    prop_oneof![3 => Just(Leave::Break), 3 => Just(Leave::Continue), 3 => any::<u8>().prop_map(Leave::Block), 1 => val().prop_map(Leave::Return)]
 }
 
 fn stmt() -> impl Strategy<Value = Stmt> {
@@ -203,6 +206,7 @@ fn stmt() -> impl Strategy<Value = Stmt> {
         prop_oneof![
             4 => (cond(), any::<bool>(), block(), block()).prop_map(|(c, u, t, e)| Stmt::If(c, u, t, e)),
             2 => (any::<u8>(), block()).prop_map(|(n, b)| Stmt::Loop(n, b)),
+            2 => block().prop_map(Stmt::Labelled),
             1 => (val(), block(), block())
                 .prop_map(|(index, found, missing)| Stmt::Lookup { index, found, missing }),
             1 => (any::<u8>(), block()).prop_map(|(n, b)| Stmt::Block(n, b)),
@@ -256,6 +260,7 @@ struct Scope<'s> {
     /// How often the verifier walks this, within a function.
     times: u32,
     in_loop: bool,
+    labels: Vec<asm::Label>,
 }
 
 impl Scope<'_> {
@@ -462,14 +467,27 @@ fn write(f: &mut Func<'_>, stmt: &Stmt, s: &mut Scope<'_>) {
             let mut inner = s.clone();
             inner.times *= max.max(1);
             inner.in_loop = true;
+            inner.labels.clear();
             return f.loop_(max, |f, i| {
                 inner.vals.push(i);
+                stmts(f, body, &mut inner);
+            });
+        }
+        Stmt::Labelled(ref body) => {
+            let mut inner = s.clone();
+            return f.labelled(|f, label| {
+                inner.labels.push(label);
                 stmts(f, body, &mut inner);
             });
         }
         Stmt::Leave(c, leave) => {
             return match leave {
                 Leave::Return(v) => when(f, c, s, |f| f.ret(s.val(v))),
+                Leave::Block(n) => {
+                    if !s.labels.is_empty() {
+                        when(f, c, s, |f| f.leave(s.labels[usize::from(n) % s.labels.len()]));
+                    }
+                }
                 _ if !s.in_loop => {}
                 Leave::Break => when(f, c, s, |f| f.break_()),
                 Leave::Continue => when(f, c, s, |f| f.continue_()),
@@ -531,6 +549,7 @@ fn function(
         main,
         times: 1,
         in_loop: false,
+        labels: Vec::new(),
     };
     for n in 0..nparams.unwrap_or(0) {
         s.vals.push(f.param(n));
