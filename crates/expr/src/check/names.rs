@@ -1,0 +1,170 @@
+//! What names stand for.
+
+use super::{Checker, Item};
+use crate::ast::{Node, NodeKind};
+use crate::error::{Error, Span, nearest};
+use crate::scope::Variable;
+use crate::tree::{Base, Expr, Kind, Place, Root, Text};
+use crate::types::{IntTy, Tid, Ty};
+
+/// What begins with a dollar.
+const SPECIALS: [&str; 11] =
+    ["retval", "args", "pid", "tid", "comm", "cpu", "cgroup", "ns", "duration", "ctx", "task"];
+
+impl Checker<'_> {
+    /// An argument, an enumerator, or a variable of the kernel.
+    pub(super) fn name(&self, name: &str, span: Span) -> Result<Item, Error> {
+        let scope = self.scope;
+        if let Some(at) = scope.args.iter().position(|arg| arg.name == name) {
+            return self.arg(at, span);
+        }
+        if let Some((tid, value)) = scope.types.enumerator(name) {
+            return Ok(Item::Value(enumerator(self.scope.types.ty(tid).int(), value, span)));
+        }
+        if let Some((address, ty, spelled)) = self.variable(name, span) {
+            if ty == Ty::Void {
+                let hint = "its type is not known: cast its address, as in *(int *)&";
+                return Err(Error::new(span, format!("'{name}' is a variable of the kernel; {hint}{name}")));
+            }
+            return Ok(Item::Place(Place {
+                base: Base::Memory(Box::new(address)),
+                offset: 0,
+                bits: None,
+                ty,
+                spelled,
+                plain: false,
+                span,
+            }));
+        }
+        Err(self.unknown(name, span))
+    }
+
+    fn unknown(&self, name: &str, span: Span) -> Error {
+        let args: Vec<&str> =
+            self.scope.args.iter().map(|arg| arg.name.as_str()).filter(|n| !n.is_empty()).collect();
+        let mut hint = nearest(name, args.iter().copied());
+        if SPECIALS.contains(&name) {
+            hint = format!("; did you mean '${name}'?");
+        }
+        if hint.is_empty() {
+            let enumerators = self.scope.types.enumerators_like(name);
+            hint = nearest(name, enumerators.iter().copied());
+        }
+        if hint.is_empty() {
+            hint = match args.as_slice() {
+                [] => "; it has no arguments".into(),
+                args => format!("; its arguments are {}", args.join(", ")),
+            };
+        }
+        Error::new(span, format!("{} has no '{name}'{hint}", self.scope.target))
+    }
+
+    pub(super) fn arg(&self, at: usize, span: Span) -> Result<Item, Error> {
+        match (self.scope.args.get(at), u16::try_from(at)) {
+            (Some(arg), Ok(number)) => Ok(self.root(Root::Arg(number), arg, span)),
+            _ => {
+                let count = self.scope.args.len();
+                Err(Error::new(
+                    span,
+                    format!("{} has {count} arguments, the first $args[0]", self.scope.target),
+                ))
+            }
+        }
+    }
+
+    /// A variable's value, or where it lies if it is a structure.
+    fn root(&self, root: Root, variable: &Variable, span: Span) -> Item {
+        let (ty, spelled) = (variable.ty.clone(), variable.spelled);
+        if ty.is_scalar() {
+            return Item::Value(Expr { kind: Kind::Root(root), ty, spelled, span });
+        }
+        let base = Base::Value(root);
+        Item::Place(Place { base, offset: 0, bits: None, ty, spelled, plain: false, span })
+    }
+
+    pub(super) fn special(&self, name: &str, span: Span) -> Result<Item, Error> {
+        let number = |root, ty| Ok(Item::Value(Expr { kind: Kind::Root(root), ty, spelled: None, span }));
+        match name {
+            "retval" => match &self.scope.retval {
+                Some(retval) => Ok(self.root(Root::Retval, retval, span)),
+                None => Err(Error::new(span, format!("$retval: {}", self.scope.no_retval))),
+            },
+            "pid" => number(Root::Pid, Ty::INT),
+            "tid" => number(Root::Tid, Ty::INT),
+            "cpu" => number(Root::Cpu, Ty::INT),
+            "cgroup" => number(Root::Cgroup, Ty::ULONG),
+            "ns" => number(Root::Ns, Ty::ULONG),
+            "duration" if self.scope.duration => number(Root::Duration, Ty::ULONG),
+            "duration" => {
+                Err(Error::new(span, "$duration is known at the return of a function only, with --mode exit"))
+            }
+            "ctx" => number(Root::Context, Ty::INT),
+            "comm" => Ok(Item::Text(Text::Comm)),
+            "task" => {
+                let task = self.scope.types.kernel_struct("task_struct").map_or(Ty::Void, Ty::Composite);
+                number(Root::Task, task.pointer())
+            }
+            "args" => Err(Error::new(span, "$args is to be followed by a number in brackets: $args[0]")),
+            _ => {
+                let hint = nearest(name, SPECIALS.iter().copied());
+                let hint =
+                    if hint.is_empty() { format!("; there are ${}", SPECIALS.join(", $")) } else { hint };
+                Err(Error::new(span, format!("there is no '${name}'{hint}")))
+            }
+        }
+    }
+
+    /// A variable of the kernel: its address, what it is (void if BTF does not say), as declared.
+    pub(super) fn variable(&self, name: &str, span: Span) -> Option<(Expr, Ty, Option<Tid>)> {
+        let types = &self.scope.types;
+        if let Some((var, per_cpu)) = types.kernel_variable(name) {
+            let declared = types.btf(var.space)?.get(var.id).ok()?.target()?;
+            let declared = Tid { space: var.space, id: declared };
+            let ty = types.ty(declared);
+            if per_cpu {
+                let kind = Kind::Root(Root::PerCpu(var.id.0));
+                let address = Expr { kind, ty: ty.clone().pointer(), spelled: None, span };
+                return Some((address, ty, Some(declared)));
+            }
+            let address = (self.scope.symbol)(name)?;
+            return Some((Expr::constant(address, ty.clone().pointer(), span), ty, Some(declared)));
+        }
+        let address = (self.scope.symbol)(name)?;
+        Some((Expr::constant(address, Ty::Void.pointer(), span), Ty::Void, None))
+    }
+
+    /// `&e`
+    pub(super) fn address_of(&self, of: &Node, span: Span) -> Result<Item, Error> {
+        if let NodeKind::Name(name) = &of.kind
+            && !self.scope.args.iter().any(|arg| arg.name == *name)
+            && self.scope.types.enumerator(name).is_none()
+        {
+            let Some((mut address, ..)) = self.variable(name, span) else {
+                return Err(self.unknown(name, of.span));
+            };
+            address.span = span;
+            return Ok(Item::Value(address));
+        }
+        match self.item(of)? {
+            Item::Place(place) => {
+                let ty = place.ty.clone().pointer();
+                // `&*p` is p.
+                Ok(Item::Value(self.address(place, ty, span)?))
+            }
+            _ => Err(Error::new(of.span, "it has no address: it is a value of the probe's own")),
+        }
+    }
+}
+
+/// An enumerator has type int where its value fits, as in C.
+fn enumerator(of: Option<IntTy>, value: u64, span: Span) -> Expr {
+    let of = of.unwrap_or(IntTy::INT);
+    let value = of.wrap(value);
+    let fits_int = i32::try_from(value.cast_signed()).is_ok() && (of.signed || value <= i32::MAX as u64);
+    let ty = match (fits_int, of) {
+        (true, _) => IntTy::INT,
+        (false, IntTy { size: 8, signed }) => IntTy { size: 8, signed },
+        (false, _) => IntTy::UINT,
+    };
+    Expr::constant(value, Ty::Int(ty), span)
+}
