@@ -3,13 +3,15 @@
 use anyhow::{Context, bail};
 use clap::{Parser, ValueEnum};
 use std::path::PathBuf;
-use trace::{Comm, Filter, Mode, ProgramSpec, Request, TargetKind, TargetSpec, split_list};
+use trace::{
+    Comm, Expressions, Filter, Mode, ProgramSpec, Request, TargetKind, TargetSpec, Written, split_list,
+};
 
 /// Flags that are about a trace under way.
 const NOT_TRACING: [&str; 4] = ["command", "output", "json", "limit_events"];
 
 /// Flags that are about a trace, for `-d`, which is none.
-const TRACING: [&str; 17] = [
+const TRACING: [&str; 20] = [
     "tracepoint",
     "kfunc_all_kmods",
     "show_func_proto",
@@ -22,6 +24,9 @@ const TRACING: [&str; 17] = [
     "filter_cpu",
     "filter_cgroup",
     "errors",
+    "filter_arg",
+    "output_arg",
+    "interval",
     "command",
     "limit_events",
     "no_pointees",
@@ -133,6 +138,26 @@ pub struct Args {
     /// Only tasks in this cgroup (version 2) or below it: its path as in /proc/PID/cgroup, or its folder (repeatable)
     #[arg(long, value_name = "PATH")]
     pub filter_cgroup: Vec<String>,
+
+    /// Only events of which this C expression holds: 'skb->len > 100 && skb->dev->ifindex == 1'; F:EXPR is for target F alone
+    /// (repeatable: all must hold)
+    ///
+    /// It can name the arguments, $retval, $duration (ns), $pid, $tid, $comm, $cpu, $cgroup, $ns, $ctx, $task, enumerators and
+    /// variables of the kernel. What cannot be read, or has NULL on the way, compares as false.
+    #[arg(long, value_name = "[F:]EXPR", allow_hyphen_values = true)]
+    pub filter_arg: Vec<String>,
+
+    /// Show what this C expression comes to: 'sk->__sk_common.skc_dport', 'str(name)', '*skb'; F:EXPR is for target F alone
+    /// (repeatable)
+    ///
+    /// Functions that say how: str(e[,n]), buf(e,n), hex(e[,n]), ip4, ip6, mac, port, ksym, path. Functions that gather events in the
+    /// kernel instead of showing each: count(), sum(e), min(e), max(e), avg(e), hist(e), lhist(e,low,high,step), each with by (keys).
+    #[arg(long, value_name = "[F:]EXPR", allow_hyphen_values = true)]
+    pub output_arg: Vec<String>,
+
+    /// Print what --output-arg gathers every so many seconds, not at the end alone
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86400))]
+    pub interval: Option<u64>,
 
     /// Only calls that returned an error
     #[arg(long)]
@@ -392,6 +417,19 @@ impl Args {
         Ok(targets)
     }
 
+    /// The expressions that were given.
+    fn expressions(&self) -> anyhow::Result<Expressions> {
+        let read = |texts: &[String], flag: &str| {
+            let read = |text: &String| match text.trim() {
+                "" => bail!("{flag}: an empty expression"),
+                text => Written::new(text).with_context(|| flag.to_string()),
+            };
+            texts.iter().map(read).collect::<anyhow::Result<Vec<_>>>()
+        };
+        let filters = read(&self.filter_arg, "--filter-arg")?;
+        Ok(Expressions { filters, outputs: read(&self.output_arg, "--output-arg")? })
+    }
+
     /// The request, its patterns read.
     pub fn request(&self) -> anyhow::Result<Request> {
         let targets = self.specs()?;
@@ -416,6 +454,7 @@ impl Args {
             programs: self.programs()?,
             mode,
             filter,
+            expressions: self.expressions()?,
             force: self.force,
             stack: self.output_stack,
             pointees: !self.no_pointees,

@@ -113,6 +113,7 @@ fn plan(kernel: &Kernel, random: &mut Random) {
             targets: vec![spec],
             mode,
             filter: Filter { errors: random.one_in(4), ..Filter::default() },
+            expressions: Default::default(),
             force: true,
             stack: random.one_in(2),
             string_size: 64,
