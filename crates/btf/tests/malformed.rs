@@ -1,7 +1,7 @@
 //! BTF is untrusted: whatever the bytes, every question gets an answer or an error, soon.
 #![allow(clippy::unwrap_used)]
 
-use btf::{Btf, Builder, Kind, Limits, Linkage, NewMember, Shape, TypeId};
+use btf::{Btf, Builder, Kind, Limits, Linkage, Lookup, NewMember, Shape, TypeId};
 use proptest::prelude::*;
 
 mod json;
@@ -43,6 +43,12 @@ fn ask_all(btf: &Btf) {
     }
     btf.find_many(&[(Kind::Func, "a"), (Kind::Typedef, "b"), (Kind::Func, "")]);
     btf.find_enumerators(&["a", "b", ""]);
+    btf.enumerators_named("a");
+    btf.find_variable("a");
+    let names = Lookup::new(btf);
+    for name in ["struct a", "enum a", "unsigned long", "a", ""] {
+        names.ty(name);
+    }
     btf.enum_has("a", "b");
 }
 

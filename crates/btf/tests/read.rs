@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use btf::{Btf, Builder, CharPtr, Error, Kind, Linkage, NewMember, TypeId};
+use btf::{Btf, Builder, CharPtr, Error, Kind, Linkage, Lookup, NewMember, TypeId};
 
 /// Every kind there is, in the order of ids from 1.
 fn all_kinds() -> Vec<u8> {
@@ -381,4 +381,50 @@ fn old_bit_fields_read_like_new_ones() {
     let btf = Btf::from_bytes(bytes).unwrap();
     let at = btf.member(strukt, "b").unwrap();
     assert_eq!((at.bit_offset, at.bitfield_size), (5, 3));
+}
+
+#[test]
+fn names_are_looked_up_as_c_does() {
+    let mut b = Builder::new();
+    let int = b.int("int", 4, true);
+    let ulong = b.int("long unsigned int", 8, false);
+    let file = b.strukt("file", 4, &[NewMember::at("f", int, 0)]);
+    let other_file = b.typedef("file", ulong);
+    b.fwd("later", false);
+    let first = b.enumeration("", 4, false, &[("OPEN", 1), ("SHUT", 7)]);
+    let second = b.enumeration("", 1, true, &[("SHUT", -1)]);
+    let wide = b.enumeration64("wide", false, &[("TOP", -1)]);
+    let var = b.var("count", ulong, Linkage::Static);
+    let alone = b.var("alone", int, Linkage::Global);
+    b.datasec(".data..percpu", 64, &[(var, 16, 8)]);
+    let base = Arc::new(Btf::from_bytes(b.finish()).unwrap());
+    let mut b = Builder::split(&base);
+    let own = b.strukt("own", 8, &[NewMember::at("n", ulong, 0)]);
+    let own_var = b.var("own_count", own, Linkage::Static);
+    b.datasec(".data..percpu", 8, &[(own_var, 0, 8)]);
+    let split = Btf::from_bytes_split(b.finish(), Arc::clone(&base)).unwrap();
+
+    let names = Lookup::new(&split);
+    // Twice: found, then remembered.
+    for _ in 0..2 {
+        assert_eq!((names.ty("struct file"), names.ty("file")), (Some(file), Some(other_file)));
+        assert_eq!((names.ty("unsigned long"), names.ty("struct own")), (Some(ulong), Some(own)));
+        assert_eq!((names.ty("enum wide"), names.ty("void")), (Some(wide), Some(TypeId::VOID)));
+        assert_eq!((names.ty("struct later"), names.ty("own"), names.ty("")), (None, None, None));
+        let shut = names.enumerator("SHUT").unwrap();
+        assert_eq!((shut.of, shut.value, shut.signed, shut.size), (first, 7, false, 4));
+        assert_eq!(names.enumerator("TOP").map(|e| e.value), Some(u64::MAX.into()));
+        assert_eq!(names.enumerator("CLOSED"), None);
+        let count = names.variable("count").unwrap();
+        assert_eq!((count.id, count.ty, count.offset, count.size), (var, ulong, 16, 8));
+        assert!(count.is_per_cpu());
+        let own_count = names.variable("own_count").unwrap();
+        assert!(own_count.id == own_var && own_count.is_per_cpu());
+        let alone_found = names.variable("alone").unwrap();
+        assert!(alone_found.id == alone && alone_found.section.is_none() && !alone_found.is_per_cpu());
+        assert_eq!(names.variable("counter"), None);
+    }
+    let all = split.enumerators_named("SHUT");
+    assert_eq!(all.iter().map(|e| (e.of, e.value)).collect::<Vec<_>>(), [(first, 7), (second, -1)]);
+    assert_eq!(split.enumerator_names().collect::<Vec<_>>(), ["OPEN", "SHUT", "SHUT", "TOP"]);
 }

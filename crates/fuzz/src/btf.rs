@@ -97,6 +97,12 @@ fn ask(btf: &Btf, random: &mut Random) -> Result<(), String> {
     btf.names_from(Kind::Typedef, "btf_trace_").for_each(drop);
     btf.find_many(&[(Kind::Func, "vfs_read"), (Kind::Typedef, "b"), (Kind::Func, "")]);
     btf.find_enumerators(&["a", "BPF_FUNC_ringbuf_reserve", ""]);
+    btf.enumerators_named("BPF_FUNC_ringbuf_reserve");
+    btf.find_variable("runqueues");
+    let names = btf::Lookup::new(btf);
+    for name in ["struct a", "enum bpf_func_id", "unsigned long", "u32"] {
+        names.ty(name);
+    }
     let _ = btf.enum_has("bpf_func_id", "BPF_FUNC_ringbuf_reserve");
     Ok(())
 }
