@@ -86,8 +86,12 @@ impl Btf {
 
     /// The first variable of this name ([`Kind::Var`]), and where it lies. Static variables of two files may share a name.
     pub fn find_variable(&self, name: &str) -> Option<Variable> {
-        let id = self.find(Kind::Var, name)?;
-        let ty = self.get(id).ok()?.target()?;
+        self.variable(self.find(Kind::Var, name)?)
+    }
+
+    /// Where a variable lies; `None` if the type is none ([`Kind::Var`]).
+    pub fn variable(&self, id: TypeId) -> Option<Variable> {
+        let ty = self.get(id).ok().filter(|ty| ty.kind() == Kind::Var)?.target()?;
         for section in self.ids_of(Kind::Datasec).filter_map(|id| self.get(id).ok()) {
             if let Some(place) = section.section_vars().find(|place| place.var == id) {
                 let section = Some(section.name().unwrap_or_default().to_owned());

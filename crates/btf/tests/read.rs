@@ -208,9 +208,9 @@ fn definitions_show_offsets_and_holes() {
 struct s {
     char c;                                     /*     0     1 */
     /* hole: 3 bytes */
-    int low:3;                                  /*     4:0    */
-    /* hole: 1 bits */
-    int high:4;                                 /*     4:4    */
+    int low:3;                                  /*     4: 0  4 */
+    /* hole: 1 bit */
+    int high:4;                                 /*     4: 4  4 */
     /* hole: 3 bytes */
     struct {
         int x;                                  /*     8     4 */
@@ -226,7 +226,7 @@ struct s {
     } mode;                                     /*    32     4 */
     /* padding: 4 bytes */
 
-    /* size: 40, members: 6 */
+    /* size: 40, members: 6, holes: 3 (49 bits), padding: 4 bytes, alignment: 4 */
 };"
     );
     assert_eq!(btf.definition(alias), "typedef enum {\n    OFF = 0,\n    BAD = -1,\n} mode_t;");

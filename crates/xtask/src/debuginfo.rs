@@ -13,7 +13,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use crate::frames::{self, Ran};
 use crate::initramfs::Addition;
 use crate::vm::VmOptions;
-use crate::{Failure, apt, bench_code, guest, kernels};
+use crate::{Failure, apt, bench, guest, kernels};
 
 /// Hold source lines and inlined functions against addr2line: of addresses spread over a stock kernel, and of the stacks that
 /// btrace shows in it.
@@ -77,9 +77,17 @@ pub fn cost(label: &str, count: usize) -> Result<[f64; 3]> {
     let (folder, release) = stock.with_context(|| format!("no stock kernel {label}"))?.debug(&[MODULE])?;
     let vmlinux = folder.join("usr/lib/debug/boot").join(format!("vmlinux-{release}"));
     let (_, said) = looked_up(&vmlinux, &addresses(&vmlinux, count)?)?;
-    match bench_code::all_numbers(&said).as_slice() {
-        [first, _, all, memory, ..] => Ok([*first, *all, *memory]),
-        _ => bail!("no cost in {said:?}"),
+    costs(&said, count).with_context(|| format!("no cost in {said:?}"))
+}
+
+/// What `btrace selftest lines` says that it cost: ms for the first, ms for all of `count`, MiB.
+fn costs(said: &str, count: usize) -> Option<[f64; 3]> {
+    let spaced = said.replace([',', ';', ':'], " ");
+    let numbers: Vec<f64> = bench::numbers(&spaced).collect();
+    match numbers.as_slice() {
+        // The number of addresses stands among them, and tells that the sentence is the one that is meant.
+        [first, asked, all, memory, ..] if *asked == count as f64 => Some([*first, *all, *memory]),
+        _ => None,
     }
 }
 
@@ -433,6 +441,15 @@ fn fed(command: &mut Command, text: &str) -> Result<(String, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn costs_are_read_from_the_sentence() {
+        let said = "opened, and one of the addresses: 6 ms; opened again, and all 500: 310 ms on the CPU; 20 MiB of memory, 162 MiB of \
+                    the file touched\n";
+        assert_eq!(costs(said, 500), Some([6.0, 310.0, 20.0]));
+        assert_eq!(costs(said, 2000), None);
+        assert_eq!(costs("", 0), None);
+    }
 
     #[test]
     fn elfutils_is_read_like_binutils() {
