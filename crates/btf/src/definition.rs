@@ -70,13 +70,47 @@ struct At {
     levels: u32,
 }
 
-/// The body of a type in a declaration.
-struct Body<'a> {
-    ty: Type<'a>,
+/// A struct, union or enum whose body a declaration has in it: see [`Btf::written_out`].
+#[derive(Debug, Clone, Copy)]
+pub struct WrittenOut<'a> {
+    /// It.
+    pub ty: Type<'a>,
     /// Whether the object itself is of the type (or an array of it) rather than a pointer to it.
-    direct: bool,
-    /// The typedef that stands for it in the declaration.
-    alias: Option<&'a str>,
+    pub direct: bool,
+    /// The typedef that stands for it.
+    pub alias: Option<&'a str>,
+}
+
+impl Btf {
+    /// The type whose body [`Btf::definition_expanded`] writes out in a declaration of `id`: one without a name; or where
+    /// `levels` are left a struct or union with a name or a typedef that the object itself is.
+    pub fn written_out(&self, id: TypeId, levels: u32) -> Option<WrittenOut<'_>> {
+        let (mut id, mut direct, mut alias) = (id, true, None);
+        for _ in 0..MAX_DEPTH {
+            let ty = self.get(id).ok()?;
+            match ty.kind() {
+                Kind::Struct | Kind::Union | Kind::Enum | Kind::Enum64 => {
+                    let named = ty.name().is_some() || alias.is_some();
+                    let wanted = !named || (direct && levels > 0 && ty.kind().is_composite());
+                    return wanted.then_some(WrittenOut { ty, direct, alias });
+                }
+                Kind::Ptr | Kind::FuncProto => direct = false,
+                Kind::Array | Kind::Const | Kind::Volatile | Kind::Restrict | Kind::TypeTag => {}
+                Kind::Typedef if alias.is_some() => {}
+                Kind::Typedef => alias = Some(ty.name()?),
+                _ => return None,
+            }
+            id = ty.target()?;
+        }
+        None
+    }
+}
+
+impl WrittenOut<'_> {
+    /// Whether it has a name of its own or a typedef: a level of [`Btf::definition_expanded`].
+    pub fn is_named(&self) -> bool {
+        self.alias.is_some() || self.ty.name().is_some()
+    }
 }
 
 impl<'a> Definition<'a> {
@@ -138,7 +172,7 @@ impl<'a> Definition<'a> {
     /// `struct {` … `} name`: a declaration in which the body of a type is written out.
     fn declaration(&mut self, id: TypeId, name: &str, at: At) {
         let declared = self.btf.declare(id, name);
-        let Some(body) = self.body_of(id, at.levels).filter(|_| at.depth > 0) else {
+        let Some(body) = self.btf.written_out(id, at.levels).filter(|_| at.depth > 0) else {
             return self.push(&declared);
         };
         let head = self.head(&body.ty);
@@ -156,38 +190,14 @@ impl<'a> Definition<'a> {
             None if body.ty.name().is_none() => {}
             None => self.push(&head),
         }
-        let named = body.alias.is_some() || body.ty.name().is_some();
         let at = At {
             base: if body.direct { at.base } else { Some(0) },
             depth: at.depth - 1,
-            levels: at.levels - u32::from(named),
+            levels: at.levels - u32::from(body.is_named()),
             ..at
         };
         self.body(&body.ty, at);
         self.push(after);
-    }
-
-    /// The type whose body is written out in a declaration of `id`: one without a name, or where `levels` are left a struct or union that the
-    /// object itself is.
-    fn body_of(&self, id: TypeId, levels: u32) -> Option<Body<'a>> {
-        let (mut id, mut direct, mut alias) = (id, true, None);
-        for _ in 0..MAX_DEPTH {
-            let ty = self.btf.get(id).ok()?;
-            match ty.kind() {
-                Kind::Struct | Kind::Union | Kind::Enum | Kind::Enum64 => {
-                    let named = ty.name().is_some() || alias.is_some();
-                    let wanted = !named || (direct && levels > 0 && ty.kind().is_composite());
-                    return wanted.then_some(Body { ty, direct, alias });
-                }
-                Kind::Ptr | Kind::FuncProto => direct = false,
-                Kind::Array | Kind::Const | Kind::Volatile | Kind::Restrict | Kind::TypeTag => {}
-                Kind::Typedef if alias.is_some() => {}
-                Kind::Typedef => alias = Some(ty.name()?),
-                _ => return None,
-            }
-            id = ty.target()?;
-        }
-        None
     }
 
     /// From `{` to `}`.

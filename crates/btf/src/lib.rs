@@ -68,6 +68,7 @@ mod text;
 mod types;
 
 pub use builder::{Builder, Linkage, NewMember};
+pub use definition::WrittenOut;
 pub use errno::errno_name;
 pub use error::Error;
 pub use follow::{CharPtr, MemberRef, Param, Proto};
