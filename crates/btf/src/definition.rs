@@ -165,8 +165,9 @@ impl<'a> Definition<'a> {
 
     /// A struct that its members' alignment does not fit.
     fn is_packed(&self, ty: &Type<'_>) -> bool {
-        let align = |id| self.btf.align_of(id).unwrap_or(1);
-        align(ty.id()) == 1 && ty.members().any(|m| align(m.ty) > 1)
+        // What is too large to tell of is not asked about member by member.
+        matches!(self.btf.align_of(ty.id()), Ok(1))
+            && ty.members().any(|m| self.btf.align_of(m.ty).is_ok_and(|align| align > 1))
     }
 
     /// `struct {` … `} name`: a declaration in which the body of a type is written out.

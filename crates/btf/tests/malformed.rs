@@ -22,7 +22,10 @@ fn ask_all(btf: &Btf) {
         }
         let _ = (btf.resolve(id), btf.size_of(id), btf.align_of(id), btf.proto(id));
         let _ = (btf.is_char_ptr(id), btf.is_user_ptr(id), btf.member(id, "a.b"), btf.member(id, "a"));
-        for text in [btf.type_name(id), btf.declare(id, "name"), btf.func_decl(id), btf.definition(id)] {
+        let expanded = btf.definition_expanded(id, 3);
+        for text in
+            [btf.type_name(id), btf.declare(id, "name"), btf.func_decl(id), btf.definition(id), expanded]
+        {
             assert!(text.len() < 16 << 20);
             assert!(!text.contains(|c: char| c.is_ascii_control() && c != '\n'));
         }

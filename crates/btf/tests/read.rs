@@ -243,6 +243,54 @@ struct s {
     assert_eq!(btf.definition(TypeId(99)), "?;");
 }
 
+#[test]
+fn structs_with_a_name_are_written_out_on_demand() {
+    let mut b = Builder::new();
+    let int = b.int("int", 4, true);
+    let inner = b.strukt("inner", 8, &[NewMember::at("a", int, 0), NewMember::at("b", int, 4)]);
+    let inner_t = b.typedef("inner_t", inner);
+    let pair = b.array(inner_t, int, 2);
+    let constant = b.qualified(Kind::Const, inner);
+    let pointer = b.ptr(inner);
+    let odd = b.int("long int", 8, true);
+    let outer = b.strukt(
+        "outer",
+        36,
+        &[
+            NewMember::at("first", constant, 0),
+            NewMember::at("pair", pair, 8),
+            NewMember::at("link", pointer, 24),
+            // Eight bytes at 28: it is packed.
+            NewMember::at("odd", odd, 28),
+        ],
+    );
+    let outer_t = b.typedef("outer_t", outer);
+    let btf = Btf::from_bytes(b.finish()).unwrap();
+    let plain = btf.definition(outer);
+    assert!(plain.contains("    const struct inner first;                   /*     0     8 */\n"), "{plain}");
+    assert!(plain.ends_with("alignment: 1 */\n} __attribute__((packed));"), "{plain}");
+    let expanded = btf.definition_expanded(outer, 1);
+    let start = "\
+struct outer {
+    const struct inner {
+        int a;                                  /*     0     4 */
+        int b;                                  /*     4     4 */
+    } first;                                    /*     0     8 */
+    /* inner_t */ struct inner {
+        int a;                                  /*     8     4 */
+        int b;                                  /*    12     4 */
+    } pair[2];                                  /*     8    16 */
+    struct inner *link;                         /*    24     8 */
+";
+    assert!(expanded.starts_with(start), "{expanded}");
+    assert_eq!(btf.definition(outer_t), "typedef struct outer outer_t;");
+    let one = btf.definition_expanded(outer_t, 1);
+    assert!(one.starts_with("typedef struct outer {\n    const struct inner first; "), "{one}");
+    assert!(one.ends_with("} outer_t;"), "{one}");
+    let two = btf.definition_expanded(outer_t, 2);
+    assert!(two.contains("    const struct inner {\n"), "{two}");
+}
+
 // Case 10: a type that lives in a module's BTF only.
 #[test]
 fn split_btf_continues_its_base() {

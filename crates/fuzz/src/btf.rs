@@ -71,7 +71,10 @@ fn ask(btf: &Btf, random: &mut Random) -> Result<(), String> {
         }
         let _ = (btf.resolve(id), btf.size_of(id), btf.align_of(id), btf.proto(id));
         let _ = (btf.is_char_ptr(id), btf.is_user_ptr(id), btf.member(id, "a.b"), btf.member(id, "pid"));
-        for text in [btf.type_name(id), btf.declare(id, "name"), btf.func_decl(id), btf.definition(id)] {
+        let expanded = btf.definition_expanded(id, 3);
+        for text in
+            [btf.type_name(id), btf.declare(id, "name"), btf.func_decl(id), btf.definition(id), expanded]
+        {
             if text.len() > 16 << 20 {
                 return Err(format!("type {} is spelt in {} bytes", id.0, text.len()));
             }

@@ -7,8 +7,12 @@ use serde_json::{Map, Value, json};
 /// Structs within structs: as deep as a definition goes.
 const DEPTH: u32 = 64;
 
-/// Members and enumerators of one object: several times what the largest type of a kernel has, all written out.
-const MOST: u32 = 1 << 17;
+/// Bytes of names and types in one object, several times what the largest type of a kernel has, all written out. Malformed BTF may
+/// have any number.
+const MOST: usize = 16 << 20;
+
+/// Bytes that a member takes besides.
+const MEMBER: usize = 64;
 
 /// The object for a type. `levels`: named structs written out inside one another.
 pub fn object(found: &Found, levels: u32) -> Value {
@@ -63,6 +67,9 @@ pub fn object(found: &Found, levels: u32) -> Value {
         }
         _ => {}
     }
+    if writer.left == 0 {
+        object.insert("truncated".into(), true.into());
+    }
     Value::Object(object)
 }
 
@@ -99,7 +106,8 @@ struct Inside {
 
 struct Writer<'a> {
     btf: &'a Btf,
-    left: u32,
+    /// Of [`MOST`].
+    left: usize,
 }
 
 impl Writer<'_> {
@@ -109,7 +117,7 @@ impl Writer<'_> {
             object.insert("signed".into(), ty.is_signed_enum().into());
             let mut all = Vec::new();
             for e in ty.enumerators() {
-                if !self.may() {
+                if !self.may(e.name.len()) {
                     break;
                 }
                 let value = i64::try_from(e.value).map_or_else(|_| json!(e.value as u64), |v| json!(v));
@@ -120,7 +128,7 @@ impl Writer<'_> {
         }
         let mut all = Vec::new();
         for member in ty.members() {
-            if !self.may() {
+            if !self.may(member.name.map_or(0, str::len)) {
                 break;
             }
             all.push(self.member(&member, at));
@@ -147,7 +155,9 @@ impl Writer<'_> {
 
     /// The name of a type, and the body of one that has none.
     fn typed(&mut self, id: TypeId, at: Inside, object: &mut Map<String, Value>) {
-        object.insert("type".into(), self.btf.type_name(id).into());
+        let name = self.btf.type_name(id);
+        self.left = self.left.saturating_sub(name.len());
+        object.insert("type".into(), name.into());
         let Some(depth) = at.depth.checked_sub(1) else { return };
         let Some(body) = self.btf.written_out(id, at.levels) else { return };
         let base = if body.direct { at.base } else { 0 };
@@ -155,9 +165,9 @@ impl Writer<'_> {
         self.body(&body.ty, Inside { base, levels, depth }, object);
     }
 
-    /// Whether there is room for one more.
-    fn may(&mut self) -> bool {
-        self.left = self.left.saturating_sub(1);
+    /// Whether there is room for one more, with a name so long.
+    fn may(&mut self, name: usize) -> bool {
+        self.left = self.left.saturating_sub(MEMBER + name);
         self.left > 0
     }
 }
