@@ -48,6 +48,7 @@ const TRACING: [&str; 20] = [
         btrace -p 'n:handle_*' --output-stack\n  \
         btrace -t sched_process_exec --json -o execs.json\n  \
         btrace list -k 'tcp_*'\n  \
+        btrace types 'struct sk_buff'\n  \
         btrace -d -k vfs_read\n\n\
         Exit status: 0 when the trace ended as asked (Ctrl-C included), 1 when it failed on the way,\n\
         2 when it could not begin: bad input, or a kernel that does not allow it."
@@ -212,6 +213,11 @@ pub enum Subcommand {
     /// The first column names the attach methods, `-` where there is none; then the reason follows the prototype.
     List(ListArgs),
 
+    /// Print types of the kernel as C declares them, with offsets, sizes and holes, and prototypes of functions
+    ///
+    /// It needs no root.
+    Types(TypesArgs),
+
     /// Tell what this kernel can and cannot do for btrace, and what would change it
     ///
     /// Everything is tried, nothing is changed. Exit status: 0 if anything can be traced, 2 if not.
@@ -260,6 +266,31 @@ pub struct DoctorArgs {
     /// Say more on stderr
     #[arg(short, long, action = clap::ArgAction::Count)]
     pub verbose: u8,
+}
+
+/// `btrace types`.
+#[derive(Debug, clap::Args)]
+pub struct TypesArgs {
+    /// Print one JSON object a line for each type
+    #[arg(long)]
+    pub json: bool,
+
+    /// Write out members that are structs or unions too, so many inside one another
+    #[arg(short, long, value_name = "LEVELS", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=16))]
+    pub expand: u32,
+
+    /// A file of BTF to look into, instead of the running kernel's and its modules'
+    #[arg(long, value_name = "FILE")]
+    pub btf: Option<PathBuf>,
+
+    /// Say more on stderr
+    #[arg(short, long, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+
+    /// Names or globs, separated by commas, with or without struct, union, enum, typedef, func or var before; module:name for
+    /// a module's. A name without a keyword may be of any kind, an enumerator's too; a glob is about types
+    #[arg(value_name = "PATTERN", required = true)]
+    pub patterns: Vec<String>,
 }
 
 /// `btrace list`.
