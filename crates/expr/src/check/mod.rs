@@ -2,7 +2,7 @@
 
 mod aggregate;
 mod calls;
-mod fold;
+pub(crate) mod fold;
 mod members;
 mod names;
 mod operators;
