@@ -92,7 +92,10 @@ impl Checker<'_> {
             return Ok(if place.ty == ty {
                 *place
             } else {
-                Place { ty, spelled: None, bits: None, ..*place }
+                // Of an array its first element; anything else has been cast.
+                let element = matches!(&place.ty, Ty::Array(element, _) if **element == ty);
+                let plain = place.plain && element;
+                Place { ty, spelled: None, bits: None, plain, ..*place }
             });
         }
         let spelled = pointer.spelled.and_then(|tid| {
@@ -173,7 +176,8 @@ impl Checker<'_> {
         });
         if let Kind::Const(n) = index.kind {
             // Arrays of one or none at a structure's end stand for what follows it.
-            if len > 1 && n >= u64::from(len) {
+            let bounded = len > 1 || matches!(place.base, Base::Value(_));
+            if bounded && n >= u64::from(len) {
                 let n = index.word().wrap(n).cast_signed();
                 return Err(Error::new(
                     index.span,

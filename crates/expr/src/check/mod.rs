@@ -15,6 +15,7 @@ use crate::scope::Scope;
 use crate::tree::{Base, Expr, Kind, Place, Statement, Test, Text};
 use crate::types::Ty;
 use btf::Kind as BtfKind;
+use std::cell::Cell;
 
 /// Reads a filter: what has to hold of an event.
 ///
@@ -22,7 +23,7 @@ use btf::Kind as BtfKind;
 /// What is wrong with it, and where.
 pub fn filter(text: &str, scope: &Scope<'_>) -> Result<Test, Error> {
     let node = parse::expression(text, &|name| scope.is_type(name))?;
-    Checker { scope }.test(&node)
+    Checker::new(scope).test(&node)
 }
 
 /// Reads an output: a value, a text, or an aggregation.
@@ -30,7 +31,7 @@ pub fn filter(text: &str, scope: &Scope<'_>) -> Result<Test, Error> {
 /// # Errors
 /// What is wrong with it, and where.
 pub fn output(text: &str, scope: &Scope<'_>) -> Result<Statement, Error> {
-    let checker = Checker { scope };
+    let checker = Checker::new(scope);
     match parse::statement(text, &|name| scope.is_type(name))? {
         ast::Statement::Value(node) => Ok(Statement::Output(checker.output(&node)?)),
         ast::Statement::Aggregate(node) => Ok(Statement::Aggregate(checker.aggregate(&node)?)),
@@ -43,11 +44,16 @@ pub fn output(text: &str, scope: &Scope<'_>) -> Result<Statement, Error> {
 /// What is wrong with it, and where.
 pub fn value(text: &str, scope: &Scope<'_>) -> Result<Expr, Error> {
     let node = parse::expression(text, &|name| scope.is_type(name))?;
-    Checker { scope }.value(&node)
+    Checker::new(scope).value(&node)
 }
+
+/// Most parts of an expression, those counted again that are looked at again.
+const MOST_PARTS: u32 = 20_000;
 
 pub(crate) struct Checker<'s> {
     pub(crate) scope: &'s Scope<'s>,
+    /// Parts that may yet be looked at.
+    left: Cell<u32>,
 }
 
 /// What a part of an expression comes to.
@@ -60,6 +66,12 @@ pub(crate) enum Item {
     Literal(Vec<u8>),
     /// A text that the probe brings.
     Text(Text),
+}
+
+impl<'s> Checker<'s> {
+    fn new(scope: &'s Scope<'s>) -> Checker<'s> {
+        Checker { scope, left: Cell::new(MOST_PARTS) }
+    }
 }
 
 impl Checker<'_> {
@@ -162,6 +174,11 @@ impl Checker<'_> {
     pub(crate) fn item(&self, node: &Node) -> Result<Item, Error> {
         use ast::BinaryOp::{Eq, Ge, Gt, Le, LogicalAnd, LogicalOr, Lt, Ne};
         let span = node.span;
+        // What stands in a list of addresses is looked at for each of them, and such lists may stand in one another.
+        let Some(left) = self.left.get().checked_sub(1) else {
+            return Err(Error::new(span, "the expression is too large"));
+        };
+        self.left.set(left);
         match &node.kind {
             NodeKind::Int(value, int) => Ok(Item::Value(Expr::constant(*value, Ty::Int(*int), span))),
             NodeKind::Str(text) => Ok(Item::Literal(text.clone())),
