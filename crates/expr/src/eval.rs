@@ -6,7 +6,7 @@
 use crate::check::fold;
 use crate::error::Span;
 use crate::status::Failure;
-use crate::tree::{Base, BinaryOp, Bits, Expr, Kind, Place, Root, Test, Text};
+use crate::tree::{Base, BinaryOp, Bits, Expr, Kind, Output, Place, Root, Test, Text};
 use crate::types::{IntTy, Ty};
 
 /// Where an expression's values come from.
@@ -68,6 +68,49 @@ pub fn value(expr: &Expr, machine: &dyn Machine) -> Result<u64, Failure> {
     Ok(expr.word().wrap(number))
 }
 
+/// What an output's record holds behind its status, padding left out (see [`crate::Room`]). Of texts that do not say how much at most
+/// `text` bytes are read, terminator included; `len` is the size of what is passed by value.
+///
+/// # Errors
+/// Which part is NULL or could not be read.
+pub fn output(output: &Output, machine: &dyn Machine, text: u32, len: u32) -> Result<Vec<u8>, Failure> {
+    match output {
+        Output::Scalar(e, _) | Output::Path(e, _) => Ok(value(e, machine)?.to_le_bytes().into()),
+        Output::Bytes { pointer, len, .. } => bytes_at(pointer, *len as usize, machine),
+        Output::Buffer { pointer, len, most, .. } => {
+            let asked = value(len, machine)?;
+            let mut record = asked.to_le_bytes().to_vec();
+            record.extend(bytes_at(pointer, asked.min(u64::from(*most)) as usize, machine)?);
+            Ok(record)
+        }
+        Output::Value(place) => {
+            let Base::Value(root) = place.base else { return Err(Failure { span: place.span, errno: None }) };
+            let first = place.offset.max(0) as u32;
+            let words = first / 8..(first + len).div_ceil(8);
+            Ok(words.flat_map(|word| machine.root(root, word).to_le_bytes()).collect())
+        }
+        Output::Text(of @ Text::Comm, _) => {
+            let mut record = 16u32.to_le_bytes().to_vec();
+            record.extend(text_of(of, 16, machine)?);
+            record.resize(4 + 16, 0);
+            Ok(record)
+        }
+        Output::Text(of, most) => {
+            // Of an array all of it, with a terminator behind where it has none.
+            let most = match (of, most) {
+                (Text::Memory { most: Some(array), .. }, Some(most)) => *most.min(array),
+                (Text::Memory { most: Some(most), .. }, None) | (_, Some(most)) => *most,
+                _ => text.saturating_sub(1),
+            };
+            let bytes = text_of(of, most as usize, machine)?;
+            let mut record = (bytes.len() as u32 + 1).to_le_bytes().to_vec();
+            record.extend(bytes);
+            record.push(0);
+            Ok(record)
+        }
+    }
+}
+
 fn holds(of: &Test, machine: &dyn Machine) -> Result<bool, Failure> {
     Ok(match of {
         Test::Compare(op, a, b) => {
@@ -77,13 +120,8 @@ fn holds(of: &Test, machine: &dyn Machine) -> Result<bool, Failure> {
         Test::Truth(of) => value(of, machine)? != 0,
         Test::In(of, list) => {
             let of = value(of, machine)?;
-            // The others are not computed once one is equal; one that cannot be read before that makes it false.
-            for item in list {
-                if value(item, machine)? == of {
-                    return Ok(true);
-                }
-            }
-            false
+            // One that cannot be had is not it; the next may be.
+            list.iter().any(|item| value(item, machine) == Ok(of))
         }
         Test::Text { text, any_of, negated } => {
             // As far as decides which of them it is.

@@ -18,6 +18,7 @@ mod ast;
 mod check;
 mod error;
 pub mod eval;
+mod lower;
 mod parse;
 mod scope;
 mod status;
@@ -27,6 +28,7 @@ mod types;
 
 pub use check::{filter, output, value};
 pub use error::{Error, Span};
+pub use lower::{Compiler, Mark, Room, Source};
 pub use scope::{Scope, Variable, spelled};
 pub use status::Failure;
 pub use types::{IntTy, Tid, Ty, Types};
