@@ -22,7 +22,6 @@ pub const NUMBERS: usize = 0x1b00;
 /// What is not there: `bad` is no address at all, `far` one of the kernel's that nothing is mapped at.
 pub const BAD: u64 = 0x8000_1234_0000_0000;
 pub const FAR: u64 = 0xffff_8000_1234_0000;
-pub const COMM: [u8; 16] = *b"swapper/0\0\0\0\0\0\0\0";
 
 pub const EDGES: [u64; 16] = [
     0,
@@ -73,6 +72,8 @@ impl Random {
 pub struct Image {
     pub base: u64,
     pub bytes: Vec<u8>,
+    /// The name of the thread that made it.
+    pub comm: [u8; 16],
     /// An address was read that is neither here nor known not to be anywhere: what the kernel would find there is not known.
     pub unknown: Cell<bool>,
 }
@@ -109,7 +110,10 @@ impl Image {
             };
             bytes.extend(word.to_le_bytes());
         }
-        let mut image = Image { base, bytes, unknown: Cell::new(false) };
+        let name = std::fs::read("/proc/thread-self/comm").unwrap();
+        let mut comm = [0; 16];
+        comm[..name.len() - 1].copy_from_slice(&name[..name.len() - 1]);
+        let mut image = Image { base, bytes, comm, unknown: Cell::new(false) };
         for (n, text) in ["eth0", "a somewhat longer text, of more bytes than sixteen", "", "lo\x01\u{e9}"]
             .iter()
             .enumerate()
@@ -219,7 +223,8 @@ impl Machine for Image {
         if near(FAR) {
             return Err(EFAULT);
         }
-        if address < 1 << 47 || near(BAD) || address >> 56 == 0x80 {
+        // Of user memory this process may have anything, but not at its beginning.
+        if address < 1 << 16 || near(BAD) || address >> 56 == 0x80 {
             return Err(ERANGE);
         }
         self.unknown.set(true);
@@ -227,6 +232,6 @@ impl Machine for Image {
     }
 
     fn comm(&self) -> [u8; 16] {
-        COMM
+        self.comm
     }
 }

@@ -1,7 +1,9 @@
 //! A small world of types to name in expressions: those of `types.h`, laid out as gcc lays them out on x86-64.
 #![allow(clippy::unwrap_used, missing_docs, dead_code)]
 
+pub mod generate;
 pub mod image;
+pub mod run;
 pub mod table;
 
 use btf::{Btf, Builder, Kind, Linkage, NewMember, TypeId};
