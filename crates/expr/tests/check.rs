@@ -80,3 +80,94 @@ fn gcc_agrees() {
     }
     println!("{compared} values compared");
 }
+
+/// Every line of `errors.txt`: the place, and what is said.
+#[test]
+fn errors_point_at_their_place() {
+    let world = common::world();
+    let scope = world.scope();
+    let mut wrong = Vec::new();
+    let mut count = 0;
+    for line in include_str!("errors.txt").lines().filter(|line| !line.starts_with('#')) {
+        let (kind, rest) = line.split_once('|').unwrap();
+        let (marked, message) = rest.rsplit_once("»").unwrap();
+        let (before, place) = marked.split_once('«').unwrap();
+        // What is said may have a bar in it, what was written too.
+        let (after, message) = message.split_once('|').unwrap();
+        let text = format!("{before}{place}{after}");
+        let error = match kind {
+            "f" => expr::filter(&text, &scope).err(),
+            "o" => expr::output(&text, &scope).err(),
+            _ => expr::value(&text, &scope).err(),
+        };
+        let wanted = (before.len() as u32, (before.len() + place.len()) as u32, message);
+        match &error {
+            Some(e) if (e.span.start, e.span.end, e.message.as_str()) == wanted => {}
+            other => wrong.push(format!("{line}\n  {other:?}")),
+        }
+        count += 1;
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(count > 200);
+}
+
+/// What takes long to type if each level is typed more than once, and what is too much altogether.
+#[test]
+fn deep_and_wide_expressions_are_typed_or_refused_at_once() {
+    let world = common::world();
+    let scope = world.scope();
+    let long = format!("i{}", " + i".repeat(95));
+    assert!(expr::value(&long, &scope).is_ok());
+    let pointers = format!("o{}", " + 1".repeat(95));
+    assert!(expr::value(&pointers, &scope).is_ok());
+    let list = format!("i in (0{})", ", i + 1".repeat(500));
+    assert!(expr::filter(&list, &scope).is_ok());
+    let mut nested = String::from("o->addr6");
+    for _ in 0..12 {
+        nested = format!("v + (ip6({nested}) in (\"::1\", \"::2\", \"::3\", \"::4\", \"::5\"))");
+    }
+    let error = expr::value(&nested, &scope).unwrap_err();
+    assert_eq!(error.message, "the expression is too large");
+    for text in [
+        format!("i{}", "+i".repeat(4000)),
+        format!("{}i", "- ".repeat(1500)),
+        format!("{}i{}", "(".repeat(1500), ")".repeat(1500)),
+        format!("o{}->len", "->self".repeat(600)),
+        format!("{}v", "(struct outer *)".repeat(250)),
+        format!("{}i", "sizeof ".repeat(500)),
+        format!("{}1", "i?1:".repeat(1000)),
+        format!("{}str{}", "str(".repeat(900), ")".repeat(900)),
+        format!("hist({}i{})", "hex(".repeat(900), ")".repeat(900)),
+    ] {
+        let error = expr::output(&text, &scope).unwrap_err();
+        assert!(
+            error.message.contains("nested deeper than 100") || error.message.contains("longer than 4096"),
+            "{}",
+            error.message
+        );
+    }
+}
+
+#[test]
+fn what_is_known_of_aggregates() {
+    use expr::tree::{Function, Output, Statement, Text};
+    let world = common::world();
+    let scope = world.scope();
+    let aggregate = |text: &str| match expr::output(text, &scope) {
+        Ok(Statement::Aggregate(aggregate)) => aggregate,
+        other => panic!("{text}: {other:?}"),
+    };
+    let name = |text: &str| scope.types.name(&aggregate(text).value.unwrap().ty);
+    assert_eq!(name("sum(c)"), "long");
+    assert_eq!(name("max(o->u32_)"), "unsigned long");
+    assert_eq!(name("hist($duration)"), "unsigned long");
+    assert_eq!(name("avg(bits->u7)"), "unsigned long");
+    let lhist = aggregate("lhist(i, -10, 10, 5)");
+    assert_eq!(lhist.function, Function::LHist { low: -10, high: 10, step: 5 });
+    let keyed = aggregate("count() by ($comm, i, n->name, str(str, 200))");
+    assert!(keyed.value.is_none());
+    assert_eq!(keyed.keys.len(), 4);
+    assert!(matches!(keyed.keys[0], Output::Text(Text::Comm, Some(16))));
+    assert!(matches!(keyed.keys[2], Output::Text(Text::Memory { most: Some(16), .. }, Some(16))));
+    assert!(matches!(keyed.keys[3], Output::Text(Text::Memory { .. }, Some(64))));
+}

@@ -79,6 +79,13 @@ impl Checker<'_> {
         self.scope.types.name(ty)
     }
 
+    /// `a 'long'`, `an 'int'`
+    fn a(&self, ty: &Ty) -> String {
+        let name = self.name_of(ty);
+        let an = name.starts_with(['a', 'e', 'i', 'o']) || name.starts_with("unsigned");
+        format!("{} '{name}'", if an { "an" } else { "a" })
+    }
+
     /// One number.
     pub(crate) fn value(&self, node: &Node) -> Result<Expr, Error> {
         let item = self.item(node)?;
@@ -108,17 +115,14 @@ impl Checker<'_> {
                 let ty = ty.pointer();
                 self.address(place, ty, span)
             }
-            Ty::Composite(_) => Err(Error::new(
-                span,
-                format!("this is a {}, not one number: name a member", self.name_of(&ty)),
-            )),
+            Ty::Composite(_) => {
+                Err(Error::new(span, format!("this is {}, not one number: name a member", self.a(&ty))))
+            }
             Ty::Incomplete(_) => {
                 Err(Error::new(span, format!("BTF does not tell what is in {}", self.name_of(&ty))))
             }
             Ty::Void => Err(Error::new(span, "this is void: cast the pointer to what it points to")),
-            Ty::Other(_) => {
-                Err(Error::new(span, format!("this is a {}: no operator takes it", self.name_of(&ty))))
-            }
+            Ty::Other(_) => Err(Error::new(span, format!("this is {}: no operator takes it", self.a(&ty)))),
             _ => Ok(Expr { kind: Kind::Load(Box::new(place)), ty, spelled, span }),
         }
     }

@@ -106,7 +106,7 @@ impl Checker<'_> {
             }
             "args" => Err(Error::new(span, "$args is to be followed by a number in brackets: $args[0]")),
             _ => {
-                let hint = nearest(name, SPECIALS.iter().copied());
+                let hint = nearest(name, SPECIALS.iter().copied()).replace(" '", " '$");
                 let hint =
                     if hint.is_empty() { format!("; there are ${}", SPECIALS.join(", $")) } else { hint };
                 Err(Error::new(span, format!("there is no '${name}'{hint}")))

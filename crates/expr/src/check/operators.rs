@@ -51,8 +51,8 @@ impl Checker<'_> {
         match value.ty.int() {
             Some(_) => Ok(value),
             None => {
-                let ty = self.name_of(&value.ty);
-                Err(Error::new(node.span, format!("an integer is expected; this is a '{ty}'")))
+                let what = self.a(&value.ty);
+                Err(Error::new(node.span, format!("an integer is expected; this is {what}")))
             }
         }
     }
@@ -101,9 +101,8 @@ impl Checker<'_> {
         match (&a.ty, &b.ty) {
             (Ty::Ptr(to), Ty::Ptr(of)) if !add => {
                 if to != of {
-                    let (to, of) = (self.name_of(&a.ty), self.name_of(&b.ty));
-                    let message =
-                        format!("a '{of}' is subtracted from a '{to}': cast one to the other's type");
+                    let (to, of) = (self.a(&a.ty), self.a(&b.ty));
+                    let message = format!("{of} is subtracted from {to}: cast one to the other's type");
                     return Err(Error::new(span, message));
                 }
                 let size = self.stride(&a.ty, a.span)?;
@@ -182,8 +181,8 @@ impl Checker<'_> {
             (_, y @ Ty::Ptr(_)) if is_null(&a) => y.clone(),
             (Ty::Ptr(to), Ty::Ptr(of)) if **to == Ty::Void || **of == Ty::Void => Ty::Void.pointer(),
             (Ty::Ptr(_), _) | (_, Ty::Ptr(_)) => {
-                let (x, y) = (self.name_of(&a.ty), self.name_of(&b.ty));
-                return Err(Error::new(span, format!("one side is a '{x}', the other a '{y}'")));
+                let (x, y) = (self.a(&a.ty), self.a(&b.ty));
+                return Err(Error::new(span, format!("one side is {x}, the other {y}")));
             }
             _ => Ty::Int(promoted(&a).common(promoted(&b))),
         };
@@ -193,7 +192,6 @@ impl Checker<'_> {
 
     pub(super) fn cast(&self, name: &TypeName, of: &Node, span: Span) -> Result<Item, Error> {
         let ty = self.type_of(name)?;
-        let value = self.value(of)?;
         if !ty.is_scalar() {
             let what = self.name_of(&ty);
             let hint = if matches!(ty, Ty::Composite(_)) {
@@ -203,7 +201,7 @@ impl Checker<'_> {
             };
             return Err(Error::new(name.span, format!("nothing can be cast to '{what}'{hint}")));
         }
-        let mut cast = convert(value, ty);
+        let mut cast = convert(self.value(of)?, ty);
         // Of a bit-field only the declared type is left: what its bits fit does not count any more.
         if matches!(&cast.kind, Kind::Load(place) if place.bits.is_some()) {
             let ty = cast.ty.clone();

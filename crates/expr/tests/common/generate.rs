@@ -9,7 +9,8 @@ fn texts(all: &'static [&'static str]) -> impl Strategy<Value = String> {
 
 /// Pointers to `struct outer` or `struct node`, and what is not there.
 fn pointer() -> impl Strategy<Value = (String, bool)> {
-    const OUTER: &[&str] = &["o", "o->self", "n->up", "o->self->self", "(&*o)", "((struct outer *)(void *)o)"];
+    const OUTER: &[&str] =
+        &["o", "o->self", "n->up", "o->self->self", "(&*o)", "((struct outer *)(void *)o)"];
     const NODE: &[&str] = &[
         "n",
         "o->head",
@@ -323,7 +324,7 @@ pub fn output() -> BoxedStrategy<String> {
     )
         .prop_map(|((at, outer), member)| if outer { format!("{at}->{member}") } else { format!("*{at}") });
     let read = (pointer(), number(), texts(&["buf", "hex"]))
-        .prop_map(|((at, _), n, name)| format!("{name}({at}, ({n}) & 127)"));
+        .prop_map(|((at, _), n, name)| format!("{name}({at}, ({n}) & 127 | 1)"));
     let text = (
         pointer(),
         texts(&["str({})", "str({}, 9)", "hex({}, 24)", "buf({}, 5)", "ip6({})", "mac({})", "ksym({})"]),

@@ -136,8 +136,8 @@ impl Image {
         // No terminator in the last one's name.
         image.bytes[NODES[3] + 20..NODES[3] + 36].copy_from_slice(b"sixteen bytes ok");
         for outer in [OUTER, SECOND] {
-            for n in 0..4 {
-                image.word(outer + 120 + n * 8, if n == 2 { 0 } else { base + NODES[n] as u64 });
+            for (n, node) in NODES.into_iter().enumerate() {
+                image.word(outer + 120 + n * 8, if n == 2 { 0 } else { base + node as u64 });
             }
             let second = outer == SECOND;
             image.word(outer + 168, if second { 0 } else { base + NODES[0] as u64 });
