@@ -41,7 +41,7 @@ pub use image::{ImageFunction, ProgImage};
 pub use jited::{Jited, JitedLine};
 pub use kprobe::{KprobeAt, attach_kprobe};
 pub use link::{Link, attach_kprobe_multi, attach_tracing_multi, attach_trampoline, open_raw_tracepoint};
-pub use map::{Map, MapType, online_cpus};
+pub use map::{Map, MapType, online_cpus, possible_cpus};
 pub use memory::KernelMemory;
 pub use poll::{wait_readable, wait_writable};
 pub use process::{Held, Watched, lower_thread_priority, pid_namespace_is_initial, raise_limits};

@@ -14,6 +14,8 @@ pub enum MapType {
     Array = 2,
     /// Programs to tail-call, by index; a value is a program's descriptor when written, its id when read.
     ProgArray = 3,
+    /// Hash table with one value for each possible CPU, preallocated.
+    PerCpuHash = 5,
     /// Array with one value for each possible CPU.
     PerCpuArray = 6,
     /// Maps by index; a value is a map's descriptor when written. See [`Map::create_of_maps`].
@@ -90,7 +92,7 @@ impl Map {
             key_size: key_size as usize,
             value_size: value_size as usize,
             max_entries,
-            per_cpu: ty == MapType::PerCpuArray,
+            per_cpu: matches!(ty, MapType::PerCpuArray | MapType::PerCpuHash),
         })
     }
 
@@ -208,7 +210,7 @@ fn parse_online(text: &str) -> Option<(usize, usize)> {
 }
 
 /// CPUs the kernel keeps per-CPU values for: the last number of /sys/devices/system/cpu/possible, plus one.
-fn possible_cpus() -> Result<usize> {
+pub fn possible_cpus() -> Result<usize> {
     const PATH: &str = "/sys/devices/system/cpu/possible";
     let text = std::fs::read_to_string(PATH)
         .map_err(|source| Error::Sys { action: format!("read {PATH}"), source })?;

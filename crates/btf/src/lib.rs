@@ -3,7 +3,8 @@
 //! [`Btf::open`] maps `/sys/kernel/btf/vmlinux` (or reads it once, where the kernel cannot map it), walks the type records once
 //! to note where each begins, and copies nothing: a [`Type`] borrows its bytes. From there:
 //!
-//! * **find** types by kind and name: [`Btf::find`], [`Btf::find_many`], [`Btf::names`], enumerators by [`Btf::enumerator`];
+//! * **find** types by kind and name: [`Btf::find`], [`Btf::find_many`], [`Btf::names`], enumerators by [`Btf::find_enumerator`], global
+//!   variables by [`Btf::find_variable`]; and all of them as C spells them, each looked for once: [`Lookup`];
 //! * **follow** them: [`Btf::resolve`], [`Btf::size_of`], [`Btf::member`], [`Btf::proto`];
 //! * **spell** them as C: [`Btf::type_name`], [`Btf::declare`], [`Btf::func_decl`], [`Btf::definition`];
 //! * **render** bytes as values of a type, with the BTF long gone: [`Shape`];
@@ -58,6 +59,7 @@ mod error;
 mod find;
 mod follow;
 mod format;
+mod lookup;
 mod open;
 mod render;
 mod shape;
@@ -66,9 +68,11 @@ mod text;
 mod types;
 
 pub use builder::{Builder, Linkage, NewMember};
+pub use definition::WrittenOut;
 pub use errno::errno_name;
 pub use error::Error;
 pub use follow::{CharPtr, MemberRef, Param, Proto};
+pub use lookup::{EnumeratorRef, Lookup, Tag, Variable};
 pub use open::Btf;
 pub use shape::{Bits, EnumNames, Field, Limits, Shape};
 pub use text::{escape_json, escape_text, fast_dec, fast_dec_signed, fast_hex};

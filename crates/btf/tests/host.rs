@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use btf::{Btf, Error, Kind, Limits, Shape};
+use btf::{Btf, Error, Kind, Limits, Lookup, Shape};
 
 mod json;
 
@@ -92,6 +92,30 @@ fn enumerators_tell_features() {
     let found = btf.find_enumerators(&["BPF_FUNC_nothing", "BPF_FUNC_ringbuf_output"]);
     assert_eq!(found[0], None);
     assert_eq!(found[1].unwrap().1.value, 130);
+    let closed = btf.find_enumerator("TCP_CLOSE").unwrap();
+    assert_eq!((closed.value, closed.size), (7, 4));
+}
+
+#[test]
+fn c_names_are_found() {
+    let Some(btf) = host() else { return };
+    let names = Lookup::new(&btf);
+    for (name, size) in [
+        ("u32", 4),
+        ("unsigned long", 8),
+        ("short", 2),
+        ("bool", 1),
+        ("size_t", 8),
+        ("struct list_head", 16),
+        ("enum pid_type", 4),
+    ] {
+        assert_eq!(btf.size_of(names.ty(name).unwrap()).unwrap(), size, "{name}");
+    }
+    assert_eq!(names.ty("struct u32"), None);
+    // Each kernel of each architecture has it (kernel/sched/core.c).
+    let runqueues = names.variable("runqueues").unwrap();
+    assert!(runqueues.is_per_cpu() && btf.type_name(runqueues.ty) == "struct rq", "{runqueues:?}");
+    assert_eq!(u64::from(runqueues.size), btf.size_of(runqueues.ty).unwrap());
 }
 
 /// Every type can be spelled, defined, measured and rendered, and nothing in it is unknown.

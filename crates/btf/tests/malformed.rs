@@ -1,7 +1,7 @@
 //! BTF is untrusted: whatever the bytes, every question gets an answer or an error, soon.
 #![allow(clippy::unwrap_used)]
 
-use btf::{Btf, Builder, Kind, Limits, Linkage, NewMember, Shape, TypeId};
+use btf::{Btf, Builder, Kind, Limits, Linkage, Lookup, NewMember, Shape, TypeId};
 use proptest::prelude::*;
 
 mod json;
@@ -22,7 +22,10 @@ fn ask_all(btf: &Btf) {
         }
         let _ = (btf.resolve(id), btf.size_of(id), btf.align_of(id), btf.proto(id));
         let _ = (btf.is_char_ptr(id), btf.is_user_ptr(id), btf.member(id, "a.b"), btf.member(id, "a"));
-        for text in [btf.type_name(id), btf.declare(id, "name"), btf.func_decl(id), btf.definition(id)] {
+        let expanded = btf.definition_expanded(id, 3);
+        for text in
+            [btf.type_name(id), btf.declare(id, "name"), btf.func_decl(id), btf.definition(id), expanded]
+        {
             assert!(text.len() < 16 << 20);
             assert!(!text.contains(|c: char| c.is_ascii_control() && c != '\n'));
         }
@@ -43,6 +46,12 @@ fn ask_all(btf: &Btf) {
     }
     btf.find_many(&[(Kind::Func, "a"), (Kind::Typedef, "b"), (Kind::Func, "")]);
     btf.find_enumerators(&["a", "b", ""]);
+    btf.enumerators_named("a");
+    btf.find_variable("a");
+    let names = Lookup::new(btf);
+    for name in ["struct a", "enum a", "unsigned long", "a", ""] {
+        names.ty(name);
+    }
     btf.enum_has("a", "b");
 }
 

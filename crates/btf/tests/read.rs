@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use btf::{Btf, Builder, CharPtr, Error, Kind, Linkage, NewMember, TypeId};
+use btf::{Btf, Builder, CharPtr, Error, Kind, Linkage, Lookup, NewMember, TypeId};
 
 /// Every kind there is, in the order of ids from 1.
 fn all_kinds() -> Vec<u8> {
@@ -208,9 +208,9 @@ fn definitions_show_offsets_and_holes() {
 struct s {
     char c;                                     /*     0     1 */
     /* hole: 3 bytes */
-    int low:3;                                  /*     4:0    */
-    /* hole: 1 bits */
-    int high:4;                                 /*     4:4    */
+    int low:3;                                  /*     4: 0  4 */
+    /* hole: 1 bit */
+    int high:4;                                 /*     4: 4  4 */
     /* hole: 3 bytes */
     struct {
         int x;                                  /*     8     4 */
@@ -226,7 +226,7 @@ struct s {
     } mode;                                     /*    32     4 */
     /* padding: 4 bytes */
 
-    /* size: 40, members: 6 */
+    /* size: 40, members: 6, holes: 3 (49 bits), padding: 4 bytes, alignment: 4 */
 };"
     );
     assert_eq!(btf.definition(alias), "typedef enum {\n    OFF = 0,\n    BAD = -1,\n} mode_t;");
@@ -241,6 +241,54 @@ struct s {
 };"
     );
     assert_eq!(btf.definition(TypeId(99)), "?;");
+}
+
+#[test]
+fn structs_with_a_name_are_written_out_on_demand() {
+    let mut b = Builder::new();
+    let int = b.int("int", 4, true);
+    let inner = b.strukt("inner", 8, &[NewMember::at("a", int, 0), NewMember::at("b", int, 4)]);
+    let inner_t = b.typedef("inner_t", inner);
+    let pair = b.array(inner_t, int, 2);
+    let constant = b.qualified(Kind::Const, inner);
+    let pointer = b.ptr(inner);
+    let odd = b.int("long int", 8, true);
+    let outer = b.strukt(
+        "outer",
+        36,
+        &[
+            NewMember::at("first", constant, 0),
+            NewMember::at("pair", pair, 8),
+            NewMember::at("link", pointer, 24),
+            // Eight bytes at 28: it is packed.
+            NewMember::at("odd", odd, 28),
+        ],
+    );
+    let outer_t = b.typedef("outer_t", outer);
+    let btf = Btf::from_bytes(b.finish()).unwrap();
+    let plain = btf.definition(outer);
+    assert!(plain.contains("    const struct inner first;                   /*     0     8 */\n"), "{plain}");
+    assert!(plain.ends_with("alignment: 1 */\n} __attribute__((packed));"), "{plain}");
+    let expanded = btf.definition_expanded(outer, 1);
+    let start = "\
+struct outer {
+    const struct inner {
+        int a;                                  /*     0     4 */
+        int b;                                  /*     4     4 */
+    } first;                                    /*     0     8 */
+    /* inner_t */ struct inner {
+        int a;                                  /*     8     4 */
+        int b;                                  /*    12     4 */
+    } pair[2];                                  /*     8    16 */
+    struct inner *link;                         /*    24     8 */
+";
+    assert!(expanded.starts_with(start), "{expanded}");
+    assert_eq!(btf.definition(outer_t), "typedef struct outer outer_t;");
+    let one = btf.definition_expanded(outer_t, 1);
+    assert!(one.starts_with("typedef struct outer {\n    const struct inner first; "), "{one}");
+    assert!(one.ends_with("} outer_t;"), "{one}");
+    let two = btf.definition_expanded(outer_t, 2);
+    assert!(two.contains("    const struct inner {\n"), "{two}");
 }
 
 // Case 10: a type that lives in a module's BTF only.
@@ -381,4 +429,50 @@ fn old_bit_fields_read_like_new_ones() {
     let btf = Btf::from_bytes(bytes).unwrap();
     let at = btf.member(strukt, "b").unwrap();
     assert_eq!((at.bit_offset, at.bitfield_size), (5, 3));
+}
+
+#[test]
+fn names_are_looked_up_as_c_does() {
+    let mut b = Builder::new();
+    let int = b.int("int", 4, true);
+    let ulong = b.int("long unsigned int", 8, false);
+    let file = b.strukt("file", 4, &[NewMember::at("f", int, 0)]);
+    let other_file = b.typedef("file", ulong);
+    b.fwd("later", false);
+    let first = b.enumeration("", 4, false, &[("OPEN", 1), ("SHUT", 7)]);
+    let second = b.enumeration("", 1, true, &[("SHUT", -1)]);
+    let wide = b.enumeration64("wide", false, &[("TOP", -1)]);
+    let var = b.var("count", ulong, Linkage::Static);
+    let alone = b.var("alone", int, Linkage::Global);
+    b.datasec(".data..percpu", 64, &[(var, 16, 8)]);
+    let base = Arc::new(Btf::from_bytes(b.finish()).unwrap());
+    let mut b = Builder::split(&base);
+    let own = b.strukt("own", 8, &[NewMember::at("n", ulong, 0)]);
+    let own_var = b.var("own_count", own, Linkage::Static);
+    b.datasec(".data..percpu", 8, &[(own_var, 0, 8)]);
+    let split = Btf::from_bytes_split(b.finish(), Arc::clone(&base)).unwrap();
+
+    let names = Lookup::new(&split);
+    // Twice: found, then remembered.
+    for _ in 0..2 {
+        assert_eq!((names.ty("struct file"), names.ty("file")), (Some(file), Some(other_file)));
+        assert_eq!((names.ty("unsigned long"), names.ty("struct own")), (Some(ulong), Some(own)));
+        assert_eq!((names.ty("enum wide"), names.ty("void")), (Some(wide), Some(TypeId::VOID)));
+        assert_eq!((names.ty("struct later"), names.ty("own"), names.ty("")), (None, None, None));
+        let shut = names.enumerator("SHUT").unwrap();
+        assert_eq!((shut.of, shut.value, shut.signed, shut.size), (first, 7, false, 4));
+        assert_eq!(names.enumerator("TOP").map(|e| e.value), Some(u64::MAX.into()));
+        assert_eq!(names.enumerator("CLOSED"), None);
+        let count = names.variable("count").unwrap();
+        assert_eq!((count.id, count.ty, count.offset, count.size), (var, ulong, 16, 8));
+        assert!(count.is_per_cpu());
+        let own_count = names.variable("own_count").unwrap();
+        assert!(own_count.id == own_var && own_count.is_per_cpu());
+        let alone_found = names.variable("alone").unwrap();
+        assert!(alone_found.id == alone && alone_found.section.is_none() && !alone_found.is_per_cpu());
+        assert_eq!(names.variable("counter"), None);
+    }
+    let all = split.enumerators_named("SHUT");
+    assert_eq!(all.iter().map(|e| (e.of, e.value)).collect::<Vec<_>>(), [(first, 7), (second, -1)]);
+    assert_eq!(split.enumerator_names().collect::<Vec<_>>(), ["OPEN", "SHUT", "SHUT", "TOP"]);
 }

@@ -3,13 +3,15 @@
 use anyhow::{Context, bail};
 use clap::{Parser, ValueEnum};
 use std::path::PathBuf;
-use trace::{Comm, Filter, Mode, ProgramSpec, Request, TargetKind, TargetSpec, split_list};
+use trace::{
+    Comm, Expressions, Filter, Mode, ProgramSpec, Request, TargetKind, TargetSpec, Written, split_list,
+};
 
 /// Flags that are about a trace under way.
 const NOT_TRACING: [&str; 4] = ["command", "output", "json", "limit_events"];
 
 /// Flags that are about a trace, for `-d`, which is none.
-const TRACING: [&str; 17] = [
+const TRACING: [&str; 20] = [
     "tracepoint",
     "kfunc_all_kmods",
     "show_func_proto",
@@ -22,6 +24,9 @@ const TRACING: [&str; 17] = [
     "filter_cpu",
     "filter_cgroup",
     "errors",
+    "filter_arg",
+    "output_arg",
+    "interval",
     "command",
     "limit_events",
     "no_pointees",
@@ -43,6 +48,7 @@ const TRACING: [&str; 17] = [
         btrace -p 'n:handle_*' --output-stack\n  \
         btrace -t sched_process_exec --json -o execs.json\n  \
         btrace list -k 'tcp_*'\n  \
+        btrace types 'struct sk_buff'\n  \
         btrace -d -k vfs_read\n\n\
         Exit status: 0 when the trace ended as asked (Ctrl-C included), 1 when it failed on the way,\n\
         2 when it could not begin: bad input, or a kernel that does not allow it."
@@ -134,6 +140,26 @@ pub struct Args {
     #[arg(long, value_name = "PATH")]
     pub filter_cgroup: Vec<String>,
 
+    /// Only events of which this C expression holds: 'skb->len > 100 && skb->dev->ifindex == 1'; F:EXPR is for target F alone
+    /// (repeatable: all must hold)
+    ///
+    /// It can name the arguments, $retval, $duration (ns), $pid, $tid, $comm, $cpu, $cgroup, $ns, $ctx, $task, enumerators and
+    /// variables of the kernel. What cannot be read, or has NULL on the way, compares as false.
+    #[arg(long, value_name = "[F:]EXPR", allow_hyphen_values = true)]
+    pub filter_arg: Vec<String>,
+
+    /// Show what this C expression comes to: 'sk->__sk_common.skc_dport', 'str(name)', '*skb'; F:EXPR is for target F alone
+    /// (repeatable)
+    ///
+    /// Functions that say how: str(e[,n]), buf(e,n), hex(e[,n]), ip4, ip6, mac, port, ksym, path. Functions that gather events in the
+    /// kernel instead of showing each: count(), sum(e), min(e), max(e), avg(e), hist(e), lhist(e,low,high,step), each with by (keys).
+    #[arg(long, value_name = "[F:]EXPR", allow_hyphen_values = true)]
+    pub output_arg: Vec<String>,
+
+    /// Print what --output-arg gathers every so many seconds, not at the end alone
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86400))]
+    pub interval: Option<u64>,
+
     /// Only calls that returned an error
     #[arg(long)]
     pub errors: bool,
@@ -187,6 +213,11 @@ pub enum Subcommand {
     /// The first column names the attach methods, `-` where there is none; then the reason follows the prototype.
     List(ListArgs),
 
+    /// Print types of the kernel as C declares them, with offsets, sizes and holes, and prototypes of functions
+    ///
+    /// It needs no root.
+    Types(TypesArgs),
+
     /// Tell what this kernel can and cannot do for btrace, and what would change it
     ///
     /// Everything is tried, nothing is changed. Exit status: 0 if anything can be traced, 2 if not.
@@ -235,6 +266,31 @@ pub struct DoctorArgs {
     /// Say more on stderr
     #[arg(short, long, action = clap::ArgAction::Count)]
     pub verbose: u8,
+}
+
+/// `btrace types`.
+#[derive(Debug, clap::Args)]
+pub struct TypesArgs {
+    /// Print one JSON object a line for each type
+    #[arg(long)]
+    pub json: bool,
+
+    /// Write out members that are structs or unions too, so many inside one another
+    #[arg(short, long, value_name = "LEVELS", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=16))]
+    pub expand: u32,
+
+    /// A file of BTF to look into, instead of the running kernel's and its modules'
+    #[arg(long, value_name = "FILE")]
+    pub btf: Option<PathBuf>,
+
+    /// Say more on stderr
+    #[arg(short, long, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+
+    /// Names or globs, separated by commas, with or without struct, union, enum, typedef, func or var before; module:name for
+    /// a module's. A name without a keyword may be of any kind, an enumerator's too; a glob is about types
+    #[arg(value_name = "PATTERN", required = true)]
+    pub patterns: Vec<String>,
 }
 
 /// `btrace list`.
@@ -392,6 +448,19 @@ impl Args {
         Ok(targets)
     }
 
+    /// The expressions that were given.
+    fn expressions(&self) -> anyhow::Result<Expressions> {
+        let read = |texts: &[String], flag: &str| {
+            let read = |text: &String| match text.trim() {
+                "" => bail!("{flag}: an empty expression"),
+                text => Written::new(text).with_context(|| flag.to_string()),
+            };
+            texts.iter().map(read).collect::<anyhow::Result<Vec<_>>>()
+        };
+        let filters = read(&self.filter_arg, "--filter-arg")?;
+        Ok(Expressions { filters, outputs: read(&self.output_arg, "--output-arg")? })
+    }
+
     /// The request, its patterns read.
     pub fn request(&self) -> anyhow::Result<Request> {
         let targets = self.specs()?;
@@ -416,6 +485,7 @@ impl Args {
             programs: self.programs()?,
             mode,
             filter,
+            expressions: self.expressions()?,
             force: self.force,
             stack: self.output_stack,
             pointees: !self.no_pointees,

@@ -12,6 +12,7 @@ mod privilege;
 mod progress;
 mod run;
 mod selftest;
+mod types;
 
 use btrace::{cli, clock, logging, render};
 use clap::error::{ContextKind, ErrorKind};
@@ -30,6 +31,7 @@ fn main() -> ExitCode {
     };
     let verbose = match &args.subcommand {
         Some(cli::Subcommand::List(list)) => list.verbose,
+        Some(cli::Subcommand::Types(types)) => types.verbose,
         Some(cli::Subcommand::Doctor(doctor)) => doctor.verbose,
         Some(cli::Subcommand::Selftest(_)) | None => args.verbose,
     };
@@ -39,6 +41,7 @@ fn main() -> ExitCode {
     }
     match &args.subcommand {
         Some(cli::Subcommand::List(list)) => return finish(list::list(list).map_err(Stop::Refused)),
+        Some(cli::Subcommand::Types(types)) => return finish(types::types(types).map_err(Stop::Refused)),
         Some(cli::Subcommand::Doctor(doctor)) => {
             return match doctor::doctor(doctor) {
                 Ok(true) => ExitCode::SUCCESS,
@@ -101,7 +104,7 @@ fn one_usage_line(error: &clap::Error) -> String {
     let said =
         text.lines().map(str::trim).take_while(|l| !l.starts_with("Usage:") && !l.starts_with("For more"));
     let parts: Vec<&str> = said.filter(|l| !l.is_empty()).map(|l| l.trim_start_matches("error: ")).collect();
-    format!("{} (see btrace --help)", parts.join("; ").replace(": ; ", ": "))
+    format!("{} (see btrace --help)", parts.join("; ").replace(": ; ", ": ").replace(":; ", ": "))
 }
 
 /// How a run can end early.

@@ -83,6 +83,7 @@ fn load_all(skip: usize, every: usize, mode: ModeArg) -> anyhow::Result<()> {
             ModeArg::Both => Mode::Both,
         },
         filter: Filter { not_tgid: Some(std::process::id()), ..Filter::default() },
+        expressions: Default::default(),
         force: true,
         stack: false,
         string_size: btrace::cli::STRING_SIZE,

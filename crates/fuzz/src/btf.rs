@@ -71,7 +71,10 @@ fn ask(btf: &Btf, random: &mut Random) -> Result<(), String> {
         }
         let _ = (btf.resolve(id), btf.size_of(id), btf.align_of(id), btf.proto(id));
         let _ = (btf.is_char_ptr(id), btf.is_user_ptr(id), btf.member(id, "a.b"), btf.member(id, "pid"));
-        for text in [btf.type_name(id), btf.declare(id, "name"), btf.func_decl(id), btf.definition(id)] {
+        let expanded = btf.definition_expanded(id, 3);
+        for text in
+            [btf.type_name(id), btf.declare(id, "name"), btf.func_decl(id), btf.definition(id), expanded]
+        {
             if text.len() > 16 << 20 {
                 return Err(format!("type {} is spelt in {} bytes", id.0, text.len()));
             }
@@ -97,6 +100,12 @@ fn ask(btf: &Btf, random: &mut Random) -> Result<(), String> {
     btf.names_from(Kind::Typedef, "btf_trace_").for_each(drop);
     btf.find_many(&[(Kind::Func, "vfs_read"), (Kind::Typedef, "b"), (Kind::Func, "")]);
     btf.find_enumerators(&["a", "BPF_FUNC_ringbuf_reserve", ""]);
+    btf.enumerators_named("BPF_FUNC_ringbuf_reserve");
+    btf.find_variable("runqueues");
+    let names = btf::Lookup::new(btf);
+    for name in ["struct a", "enum bpf_func_id", "unsigned long", "u32"] {
+        names.ty(name);
+    }
     let _ = btf.enum_has("bpf_func_id", "BPF_FUNC_ringbuf_reserve");
     Ok(())
 }
@@ -113,6 +122,7 @@ fn plan(kernel: &Kernel, random: &mut Random) {
             targets: vec![spec],
             mode,
             filter: Filter { errors: random.one_in(4), ..Filter::default() },
+            expressions: Default::default(),
             force: true,
             stack: random.one_in(2),
             string_size: 64,

@@ -52,6 +52,7 @@ fn plan(kernel: &Kernel, functions: &str, mode: Mode) -> anyhow::Result<Vec<Prob
         ],
         mode,
         filter: Filter::default(),
+        expressions: Default::default(),
         force: true,
         stack: mode == Mode::Both,
         string_size: 64,

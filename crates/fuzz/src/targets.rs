@@ -112,6 +112,7 @@ impl Fuzz for TargetFuzz {
                 targets: vec![spec],
                 mode: Mode::Both,
                 filter: Filter::default(),
+                expressions: Default::default(),
                 force: false,
                 stack: false,
                 string_size: 64,

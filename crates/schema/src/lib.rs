@@ -10,6 +10,9 @@ use serde_json::{Map, Value};
 /// The schema of `--json`.
 pub const EVENT: &str = include_str!("../../../docs/json.schema.json");
 
+/// The schema of `btrace types --json`.
+pub const TYPES: &str = include_str!("../../../docs/types.schema.json");
+
 /// A schema.
 #[derive(Debug)]
 pub struct Schema {
@@ -29,6 +32,14 @@ impl Schema {
     /// The file is no JSON.
     pub fn event() -> Result<Schema, String> {
         Schema::new(EVENT)
+    }
+
+    /// That of a type of `btrace types --json`.
+    ///
+    /// # Errors
+    /// The file is no JSON.
+    pub fn types() -> Result<Schema, String> {
+        Schema::new(TYPES)
     }
 
     /// Reads a schema.

@@ -51,6 +51,10 @@ pub struct Maps {
     pub ring: i32,
     /// [`maps::COUNTERS`].
     pub counters: Map,
+    /// [`maps::gathered`] by number; those that nothing is gathered by are `None`.
+    pub gathered: Vec<Option<Map>>,
+    /// [`maps::ZEROS`].
+    pub zeros: Option<Map>,
     /// [`maps::CALLS`], made when something may ask for it.
     pub calls: Option<Map>,
     /// [`maps::TASKS`], when a command is followed.
@@ -80,7 +84,11 @@ impl Maps {
             maps::KEPT => fd(self.kept.get()),
             maps::BLANK => fd(self.blank.get()),
             maps::CELLS => fd(self.cells.as_ref()),
-            _ => -1,
+            maps::ZEROS => fd(self.zeros.as_ref()),
+            MapId(id) => {
+                let number = id.checked_sub(maps::GATHERED).map(|n| n as usize);
+                fd(number.and_then(|n| self.gathered.get(n)?.as_ref()))
+            }
         }
     }
 
@@ -325,11 +333,7 @@ impl Attacher<'_> {
                     probe.pair.and_then(|entry| Some((entry, self.plan.probes.get(entry as usize)?)));
                 let entry = match paired {
                     Some((index, entry)) => self.load_event(index, entry, Method::Fentry)?,
-                    None => {
-                        let code =
-                            assemble(&probe.target.name, &program::entry_time(self.plan, index, probe))?;
-                        self.load_probe(&code, probe, AttachType::Fentry)?
-                    }
+                    None => self.load_entry_time(index, probe)?,
                 };
                 // The entry first, so that every exit seen after it has a duration.
                 pieces.push(link(entry, probe, method)?);
@@ -384,8 +388,7 @@ impl Attacher<'_> {
                 self.kprobe_programs(index, probe)?;
             }
             Err(Error::Target { reason, .. }) if reason.starts_with(NEVER_RETURNS) => {
-                let entry = program::entry_time(self.plan, index, probe);
-                self.load_probe(&assemble(&probe.target.name, &entry)?, probe, AttachType::Fentry)?;
+                self.load_entry_time(index, probe)?;
             }
             loaded => drop(loaded?),
         }
@@ -466,6 +469,23 @@ impl Attacher<'_> {
             ret.slot = UNCONFIRMED_SLOTS;
         }
         Some(moved)
+    }
+
+    /// The program that keeps the time of an entry, where the entry has no event.
+    fn load_entry_time(&self, index: u32, probe: &Probe) -> Result<Program, Error> {
+        let load = |access| {
+            let code = assemble(&probe.target.name, &program::entry_time(self.plan, index, probe, access))?;
+            log::trace!("{}, entry:\n{}", probe.target.name, code.dump());
+            self.load_probe(&code, probe, AttachType::Fentry)
+        };
+        match load(ArgAccess::Plain) {
+            // What is asked of its arguments may take probe reads.
+            Err(Error::Target { reason, .. }) if !probe.layout.asked.tests.at_entry.is_empty() => {
+                log::debug!("{}: plain loads of arguments refused: {reason}", probe.target.label());
+                load(ArgAccess::Copied)
+            }
+            loaded => loaded,
+        }
     }
 
     fn load_event(&self, index: u32, probe: &Probe, method: Method) -> Result<Program, Error> {

@@ -62,6 +62,11 @@ enum At {
     Addresses(Vec<u64>),
 }
 
+/// Whether a call's beginning is of interest of its own: it has an event, or is asked something.
+fn entry_is_asked(probe: &Probe) -> bool {
+    probe.pair.is_some() || !probe.layout.asked.tests.at_entry.is_empty()
+}
+
 impl Attacher<'_> {
     /// Attaches what it can of these probes, exits or entries.
     pub fn many(&self, work: &[usize], stop: &mut dyn FnMut() -> bool) -> Served {
@@ -226,10 +231,8 @@ impl Attacher<'_> {
     ) -> Result<(), Error> {
         let parts: Vec<Part<'_>> =
             groups.chunks(PART).enumerate().map(|(number, groups)| Part { number, groups }).collect();
-        let paired = groups
-            .iter()
-            .flatten()
-            .any(|i| self.plan.probes.get(*i as usize).is_some_and(|p| p.pair.is_some()));
+        let paired =
+            groups.iter().flatten().any(|i| self.plan.probes.get(*i as usize).is_some_and(entry_is_asked));
         let attach_type = match ends {
             Ends::Entries => AttachType::FentryMulti,
             Ends::Both(_) => AttachType::FsessionMulti,
@@ -305,7 +308,7 @@ impl Attacher<'_> {
         if parts.is_empty() {
             return Ok(());
         }
-        let paired = functions.iter().any(|(_, p)| p.pair.is_some());
+        let paired = functions.iter().any(|(_, p)| entry_is_asked(p));
         // From which part on entries have programs of their own.
         let entries = match ends {
             Ends::Entries => parts.len(),

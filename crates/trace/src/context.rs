@@ -51,6 +51,9 @@ const HARDIRQ: u16 = 0xf << (16 - SHIFT);
 /// `NMI_MASK`.
 const NMI: u16 = 0xf << (20 - SHIFT);
 
+/// Bits of the header's context of softirqs, hardirqs and NMIs: the last of them that is set tells.
+pub(crate) const MASKS: [u16; 3] = [SERVING_SOFTIRQ, HARDIRQ, NMI];
+
 /// Where the count lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PreemptCount {

@@ -76,6 +76,18 @@ pub enum Error {
         /// Why, in terms of the target.
         reason: String,
     },
+    /// An expression that means nothing at a target.
+    #[error("{flag}: {source}\n{}", source.point(text))]
+    Expression {
+        /// Where it was given.
+        flag: &'static str,
+        /// As given.
+        text: String,
+        /// The target.
+        target: String,
+        /// What is wrong, and where.
+        source: expr::Error,
+    },
     /// None of several targets could be traced.
     #[error("none of the {count} targets can be traced; the first, {first}")]
     AllFailed {

@@ -1,6 +1,7 @@
 //! Events: a record's bytes seen through its probe's layout, nothing copied.
 
 use crate::context::Context;
+use crate::expressions::{Shown, ShownKind, VALUE};
 use crate::layout::{Argument, NOT_READ, StringField, header, stack};
 use crate::notes::{Condition, Hop, NoteField, NoteKind};
 use crate::plan::Probe;
@@ -64,6 +65,71 @@ pub enum Note<'a> {
     Path(PathText<'a>),
     /// The member could not be read: this (negative) error.
     Fault(i32),
+}
+
+/// What an expression came to.
+#[derive(Clone, Copy, Debug)]
+pub struct Output<'a> {
+    /// What it is.
+    pub shown: &'a Shown,
+    /// Its value, or why there is none.
+    pub value: Result<OutputValue<'a>, expr::Failure>,
+    record: &'a [u8],
+}
+
+/// The value of an expression.
+#[derive(Clone, Copy, Debug)]
+pub enum OutputValue<'a> {
+    /// A number, a structure, an array, or a path's pointer: its bytes.
+    Bytes(&'a [u8]),
+    /// A text.
+    Text(Text<'a>),
+    /// Bytes; there may have been more than were read.
+    Buffer {
+        /// What was read.
+        bytes: &'a [u8],
+        /// How many were asked for.
+        of: u64,
+    },
+}
+
+impl<'a> Output<'a> {
+    fn new(shown: &'a Shown, record: &'a [u8]) -> Output<'a> {
+        let at = shown.room.offset;
+        let value = match expr::Failure::of(u64_at(record, at)) {
+            Some(failure) => Err(failure),
+            None => Ok(output_value(shown, record, at + VALUE)),
+        };
+        Output { shown, value, record }
+    }
+
+    /// What is shown of the object that it points to, if it points to one.
+    pub fn notes(&self) -> impl Iterator<Item = (&'static str, Note<'a>)> + use<'a> {
+        let record = self.record;
+        let object = match self.value {
+            Ok(OutputValue::Bytes(bytes)) => is_object(bytes),
+            _ => false,
+        };
+        let notes: &[NoteField] = if object { &self.shown.notes } else { &[] };
+        notes.iter().filter_map(move |note| Some((note.label, note_of(record, note)?)))
+    }
+}
+
+fn output_value<'a>(shown: &Shown, record: &'a [u8], at: u32) -> OutputValue<'a> {
+    let read = |at, len| bytes(record, at, len).unwrap_or_default();
+    match &shown.kind {
+        ShownKind::Number { size, .. } => OutputValue::Bytes(read(at, *size)),
+        ShownKind::Bytes { len, .. } => OutputValue::Bytes(read(at, *len)),
+        ShownKind::Value { skip, len, .. } => OutputValue::Bytes(read(at + skip, *len)),
+        ShownKind::Path => OutputValue::Bytes(read(at, 8)),
+        ShownKind::Buffer { most, .. } => {
+            let of = u64_at(record, at);
+            OutputValue::Buffer { bytes: read(at + 8, of.min(u64::from(*most)) as u32), of }
+        }
+        ShownKind::Text { room } => {
+            OutputValue::Text(text(record, StringField { offset: at, size: *room, user_too: true }))
+        }
+    }
 }
 
 /// A kernel stack.
@@ -219,6 +285,12 @@ impl<'a> Event<'a> {
         self.probe.layout.args.iter().map(move |field| Value::new(field, record))
     }
 
+    /// What expressions show.
+    pub fn outputs(&self) -> impl Iterator<Item = Output<'a>> + use<'a> {
+        let record = self.record;
+        self.probe.layout.asked.shown.iter().map(move |shown| Output::new(shown, record))
+    }
+
     /// Return value, if captured.
     pub fn retval(&self) -> Option<Value<'a>> {
         self.probe.layout.ret.as_ref().map(|field| Value::new(field, self.record))
@@ -232,9 +304,7 @@ impl<'a> Value<'a> {
 
     /// Whether it is, as a pointer, one to an object: neither NULL nor an error (`IS_ERR_OR_NULL`).
     pub fn is_object(&self) -> bool {
-        self.bytes
-            .first_chunk()
-            .is_some_and(|word| (1..=u64::MAX - MAX_ERRNO).contains(&u64::from_ne_bytes(*word)))
+        is_object(self.bytes)
     }
 
     /// The text it points to, for pointers to characters.
@@ -249,6 +319,10 @@ impl<'a> Value<'a> {
             if !self.field.notes.is_empty() && self.is_object() { &self.field.notes } else { &[] };
         notes.iter().filter_map(move |note| Some((note.label, note_of(record, note)?)))
     }
+}
+
+fn is_object(bytes: &[u8]) -> bool {
+    bytes.first_chunk().is_some_and(|word| (1..=u64::MAX - MAX_ERRNO).contains(&u64::from_ne_bytes(*word)))
 }
 
 /// The last 4095 addresses are error numbers (include/linux/err.h).

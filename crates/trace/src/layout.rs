@@ -13,6 +13,7 @@
 //!  …  u64[]   arguments by register slot (of a system call's wrapper: the registers behind it), then the return value's
 //!             slots
 //!  …          texts and notes, each at a multiple of 8
+//!  …          what expressions show, each a status (u64) and its value (see `expr::Room`), and notes of what they point to
 //!  …  u64[10] if a stack is captured in a BPF program: the words where the trampoline keeps the arguments and beyond
 //!  …  i64     if a stack is captured: its bytes, or a negative error
 //!  …  u64[]   its frames, innermost first: room for one of [`stack::ROOMS`], the rest is not ours to read
@@ -20,6 +21,7 @@
 //! The record's length is the ring buffer's to know.
 
 use crate::error::Error;
+use crate::expressions::{Asked, Compile};
 use crate::kernel::Kernel;
 use crate::notes::{Behind, NoteField, Step, behind, is_function_pointer};
 use crate::pointee::{self, Form, Pointee};
@@ -140,6 +142,8 @@ pub struct Layout {
     pub(crate) number: Option<Number>,
     /// Return value, unless void or not captured.
     pub ret: Option<Argument>,
+    /// What expressions ask of it.
+    pub asked: Asked,
     /// Whether the context is captured.
     pub context: bool,
     /// Offset of the words around a BPF program's trampoline, [`stack::WORDS`] of them: what tells its caller.
@@ -193,6 +197,7 @@ impl Layout {
         target: &Target,
         end: End,
         captures: Captures,
+        compile: &Compile<'_>,
     ) -> Result<Layout, Error> {
         let btf = &*kernel.types_of(target)?;
         let Captures { string_size, pointees, context, stack } = captures;
@@ -259,10 +264,11 @@ impl Layout {
                 arg.shape = Shape::Ptr { ty: "void *".into() };
             }
         }
+        let asked = compile.of(target, end, captures, &mut at)?;
         let words = (stack && target.program.is_some()).then(|| take(&mut at, stack::WORDS * stack::FRAME));
         let number = syscalls::told(kernel, target).map(|told| Number { offset: take(&mut at, 16), told });
         let stack = stack.then(|| take(&mut at, 8));
-        Ok(Layout { entry_time, call, args, registers, number, ret, context, words, stack, size: at })
+        Ok(Layout { entry_time, call, args, registers, number, ret, asked, context, words, stack, size: at })
     }
 
     /// Equal for layouts that the same instructions fill. Those copy whole registers, whatever is in them; only where `returns` are
@@ -282,6 +288,9 @@ impl Layout {
         }
         if let (true, Some(ret)) = (returns, &self.ret) {
             rest += &format!("{} {:?}", ret.size, ret.shape);
+        }
+        if !self.asked.is_empty() {
+            rest += &format!("{:?}", self.asked);
         }
         if self.registers.is_some() || self.number.is_some() || self.words.is_some() {
             rest += &format!("{:?}", (&self.registers, self.number, self.words));
@@ -406,7 +415,7 @@ fn string(at: &mut u32, size: u32, user_too: bool) -> StringField {
 }
 
 /// The table's line for what a pointer points to, and that object's type.
-fn line_of(btf: &Btf, ty: TypeId) -> Option<(&'static Pointee, TypeId)> {
+pub(crate) fn line_of(btf: &Btf, ty: TypeId) -> Option<(&'static Pointee, TypeId)> {
     let pointer = btf.get(btf.resolve(ty)).ok().filter(|t| t.kind() == Kind::Ptr)?;
     let object = btf.resolve(pointer.target()?);
     let strukt = btf.get(object).ok().filter(|t| t.kind() == Kind::Struct)?;

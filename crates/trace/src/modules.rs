@@ -20,7 +20,8 @@ pub struct Modules {
 }
 
 impl Modules {
-    pub(crate) fn new(folder: &Path, base: Arc<Btf>) -> Modules {
+    /// Those whose types are in `folder` (`/sys/kernel/btf`), on top of `base`, vmlinux's.
+    pub fn new(folder: &Path, base: Arc<Btf>) -> Modules {
         Modules { folder: folder.into(), base, opened: RefCell::default() }
     }
 
@@ -49,7 +50,7 @@ impl Modules {
     }
 
     /// Why no module of this name has types here, ready to end a sentence.
-    pub(crate) fn absence(&self, name: &str) -> String {
+    pub fn absence(&self, name: &str) -> String {
         let folder = Path::new("/sys/module").join(name);
         if !folder.exists() {
             let names = self.names();
@@ -58,7 +59,7 @@ impl Modules {
         }
         // Only what was loaded has a state.
         if !folder.join("initstate").exists() {
-            return format!("{name} is built into this kernel, so its functions are named without it");
+            return format!("{name} is built into this kernel, so what it has is named without it");
         }
         format!("{}: {name} is loaded, but its types are not known", self.poverty())
     }

@@ -3,6 +3,7 @@
 use crate::context::PreemptCount;
 use crate::danger;
 use crate::error::Error;
+use crate::expressions::{Compile, Key};
 use crate::filter::Filter;
 use crate::kernel::{Kernel, Newer, TaskFields};
 use crate::layout::{Captures, End, Layout};
@@ -10,6 +11,7 @@ use crate::program_target;
 use crate::request::{Mode, Request, TargetKind};
 use crate::rings;
 use crate::target::{self, Resolved, Target};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -183,9 +185,22 @@ impl Plan {
             context: preempt_count.is_some(),
             stack: request.stack,
         };
+        if let Some(idle) = request.expressions.idle(&targets) {
+            let pattern = idle.target.as_ref().map_or("", |t| t.as_str());
+            let reason = format!("no target is called so, for which '{}' was meant", idle.text);
+            return Err(Error::Pattern { pattern: pattern.into(), reason });
+        }
+        let compile = Compile::new(kernel, &request.expressions);
+        let mut tables = Tables::default();
+        let mut misread = None;
         for target in targets.into_iter().map(Arc::new) {
-            let planned = one(kernel, request, &newer, captures, many, &target);
+            let planned = one(&compile, request, &newer, captures, many, &target);
             match planned {
+                Ok(planned) if planned.iter().any(|probe| tables.differ(probe)) => {
+                    let reason = "--output-arg: what it gathers has keys of other types than that of another target; F:EXPR is for \
+                                  target F alone";
+                    refused.push((target.label(), reason.into()));
+                }
                 Ok(mut planned) => {
                     let index = probes.len() as u32;
                     if let [entry, exit] = planned.as_mut_slice() {
@@ -193,11 +208,20 @@ impl Plan {
                     }
                     probes.append(&mut planned);
                 }
+                Err(error @ Error::Expression { .. }) if count > 1 => {
+                    let Error::Expression { flag, source, .. } = &error else { continue };
+                    refused.push((target.label(), format!("{flag}: {source}")));
+                    misread.get_or_insert(error);
+                }
                 Err(Error::Target { reason, .. }) if count > 1 => refused.push((target.label(), reason)),
                 // One odd prototype is no reason to trace nothing.
                 Err(error @ Error::Btf(_)) if count > 1 => refused.push((target.label(), error.to_string())),
                 Err(error) => return Err(error),
             }
+        }
+        // Nothing is left: then the place where the expression is wrong says more than a count.
+        if let (true, Some(error)) = (probes.is_empty(), misread) {
+            return Err(error);
         }
         if let (true, Some((target, reason))) = (probes.is_empty(), refused.first()) {
             return Err(Error::AllFailed { count, first: format!("{target}: {reason}") });
@@ -224,15 +248,29 @@ impl Plan {
     }
 }
 
+/// What is gathered in each table, as the first target has it: all that go to one have keys alike.
+#[derive(Default)]
+struct Tables(BTreeMap<usize, (bool, Vec<Key>)>);
+
+impl Tables {
+    fn differ(&mut self, probe: &Probe) -> bool {
+        probe.layout.asked.gathered.iter().any(|gathered| {
+            let own = (gathered.signed, gathered.keys.clone());
+            *self.0.entry(gathered.number).or_insert_with(|| own.clone()) != own
+        })
+    }
+}
+
 /// The probe of one target, or the two where both ends are taken: the entry's, then the exit's.
 fn one(
-    kernel: &Kernel,
+    compile: &Compile<'_>,
     request: &Request,
     newer: &Newer,
     captures: Captures,
     many: bool,
     target: &Arc<Target>,
 ) -> Result<Vec<Probe>, Error> {
+    let kernel = compile.kernel;
     let refuse = |reason: String| Err(Error::Target { target: target.label(), reason });
     let function = target.kind != TargetKind::Tracepoint;
     let (entry, exit) = match request.mode {
@@ -268,7 +306,7 @@ fn one(
             method: method(at_exit),
             at_exit,
             obstacle: obstacle.clone(),
-            layout: Arc::new(Layout::new(kernel, target, end, captures)?),
+            layout: Arc::new(Layout::new(kernel, target, end, captures, compile)?),
             pair: None,
         })
     };

@@ -1,6 +1,7 @@
 //! What was asked, free of any command-line flag.
 
 use crate::error::Error;
+use crate::expressions::Expressions;
 use crate::filter::Filter;
 use crate::pattern::Pattern;
 use crate::program_spec::ProgramSpec;
@@ -96,6 +97,8 @@ pub struct Request {
     pub mode: Mode,
     /// Whose events are taken.
     pub filter: Filter,
+    /// What has to hold of events, and what they show besides.
+    pub expressions: Expressions,
     /// Functions that our own programs depend on are traced too, at the risk of a hang.
     pub force: bool,
     /// With the kernel stack of each event.

@@ -4,6 +4,7 @@ use crate::attach::{self, Attacher, MOST_CALLS, Maps, Piece, Tell};
 use crate::elsewhere::{Elsewhere, Function};
 use crate::error::Error;
 use crate::event::Event;
+use crate::gathering::{self, Tally};
 use crate::plan::{Method, Plan, Probe};
 use crate::program::{cell, counter, quick, stack_words};
 use crate::program_target;
@@ -34,6 +35,10 @@ pub struct Losses {
     pub untimed: u64,
     /// Children of the command that were not followed.
     pub unfollowed: u64,
+    /// Events that were not gathered, for a key or the value could not be read.
+    pub unread: u64,
+    /// Events that were not gathered, for the table was full.
+    pub no_room: u64,
     /// Calls not seen because the program was already running on that CPU; 0 where the kernel does not count
     /// (before 5.12).
     pub missed: u64,
@@ -82,9 +87,12 @@ impl Session {
             false => None,
         };
         let words = plan.probes.iter().filter(|p| p.at_exit).map(|p| stack_words(&p.layout)).max();
+        let (gathered, zeros) = gathering::maps(plan)?;
         let maps = Maps {
             ring: rings.map_fd(),
             counters,
+            gathered,
+            zeros,
             calls,
             tasks,
             cells,
@@ -405,12 +413,26 @@ impl Session {
         Ok(calls)
     }
 
+    /// What was gathered up to now, in the order of the request's outputs.
+    pub fn tallies(&self) -> Result<Vec<Tally<'_>>, Error> {
+        let mut tallies = Vec::new();
+        for (number, table) in self.maps.gathered.iter().enumerate() {
+            let mut all = self.probes.iter().flat_map(|probe| &probe.layout.asked.gathered);
+            if let (Some(table), Some(gathered)) = (table, all.find(|g| g.number == number)) {
+                tallies.push(gathering::tally(gathered, table)?);
+            }
+        }
+        Ok(tallies)
+    }
+
     /// What was lost up to now.
     pub fn losses(&self) -> Result<Losses, Error> {
         let counters = &self.maps.counters;
         Ok(Losses {
             lost: counters.sum_u64(counter::LOST)?,
             untimed: counters.sum_u64(counter::UNTIMED)?,
+            unread: counters.sum_u64(counter::UNREAD)?,
+            no_room: counters.sum_u64(counter::NO_ROOM)?,
             unfollowed: counters.sum_u64(counter::UNFOLLOWED)?,
             missed: self.missed_before + missed(&self.attached) + counters.sum_u64(counter::UNSEEN)?,
         })

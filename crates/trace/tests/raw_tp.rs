@@ -21,6 +21,7 @@ fn an_untyped_tracepoint_gives_the_same_event() {
         programs: Vec::new(),
         mode: Mode::Exit,
         filter: Filter { followed: true, ..Filter::default() },
+        expressions: Default::default(),
         force: false,
         stack: false,
         string_size: 64,

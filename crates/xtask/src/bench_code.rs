@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::bench::{Line, numbers};
+use crate::bench::Line;
 use crate::{apt, debuginfo, guest, workspace};
 
 /// Copies of the functions in the tree that make 10 MB of code.
@@ -116,9 +116,4 @@ fn beside_objdump(lines: &mut Vec<Line>) -> Result<()> {
         lines.push(Line { what, ours: megabytes / rate(who)?, bar, unit: "CPU s", rivals: "" });
     }
     Ok(())
-}
-
-/// The numbers in a text, whatever stands around them.
-pub fn all_numbers(text: &str) -> Vec<f64> {
-    numbers(&text.replace([',', ';'], " ")).collect()
 }

@@ -15,7 +15,12 @@ mod rings;
 mod shapes;
 mod stacks;
 mod syscalls;
+mod types;
 mod values;
+
+/// What btrace's own tests compare with on the running kernel.
+#[path = "../../btrace/tests/common/pahole.rs"]
+mod pahole;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -96,6 +101,7 @@ fn boots(only: Option<&str>, words: &[String]) -> Vec<Boot> {
         syscalls::CHECKS,
         cases::CHECKS,
         disasm::CHECKS,
+        types::CHECKS,
         rings::CHECKS,
         lockdown::CHECKS,
     ];

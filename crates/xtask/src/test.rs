@@ -78,7 +78,7 @@ fn installed(subcommand: &str) -> bool {
 
 fn step(name: &str, args: &[&str]) -> Result<bool> {
     eprintln!("== {name}: cargo {}", args.join(" "));
-    apt::ensure(&[("gcc", "gcc"), ("objdump", "binutils")])?;
+    apt::ensure(&[("gcc", "gcc"), ("objdump", "binutils"), ("pahole", "pahole")])?;
     let status = cargo().args(args).status().with_context(|| format!("running cargo for {name}"))?;
     Ok(status.success())
 }

@@ -127,6 +127,7 @@ impl Json {
             let error = error_name(&retval).or_else(|| pointer_error(&retval));
             value(&retval, error, symbols, out);
         }
+        super::outputs::json(event, symbols, out);
         if let (Some(stacks), Some(stack)) = (&mut self.stacks, event.stack()) {
             out.extend_from_slice(b",\"stack\":");
             match stack {

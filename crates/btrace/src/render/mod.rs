@@ -4,6 +4,7 @@
 
 mod format;
 mod json;
+mod outputs;
 mod paint;
 mod pointee;
 mod stack;
@@ -102,7 +103,12 @@ fn title(probe: &Probe, all: &[Probe]) -> String {
 /// Whether an event holds addresses of code.
 fn has_functions(layout: &Layout) -> bool {
     let in_note = |note: &NoteField| matches!(note.kind, NoteKind::Value { function: true, .. });
+    let is_symbol = |shown: &trace::Shown| {
+        matches!(shown.kind, trace::ShownKind::Number { format: expr::tree::Format::Symbol, .. })
+    };
+    let in_output = |shown: &trace::Shown| is_symbol(shown) || shown.notes.iter().any(in_note);
     layout.args.iter().chain(&layout.ret).any(|arg| arg.function || arg.notes.iter().any(in_note))
+        || layout.asked.shown.iter().any(in_output)
 }
 
 /// An integer in decimal.

@@ -4,11 +4,47 @@ use super::json::{error_value, quoted, symbol_fields, text_value};
 use super::symbols::{Symbols, function};
 use super::text::quoted as quoted_text;
 use super::{fault, format};
-use trace::{Form, Format, Note, PathText, Value};
+use trace::{Form, Format, Note, Output, PathText, Value};
+
+/// What has an object behind it.
+pub trait Behind<'a> {
+    /// How it is put in text.
+    fn form(&self) -> Form;
+    /// What is shown of it.
+    fn notes(&self) -> impl Iterator<Item = (&'static str, Note<'a>)>;
+}
+
+impl<'a> Behind<'a> for Value<'a> {
+    fn form(&self) -> Form {
+        self.field.form
+    }
+
+    fn notes(&self) -> impl Iterator<Item = (&'static str, Note<'a>)> {
+        Value::notes(self)
+    }
+}
+
+impl<'a> Behind<'a> for Output<'a> {
+    fn form(&self) -> Form {
+        self.shown.form
+    }
+
+    fn notes(&self) -> impl Iterator<Item = (&'static str, Note<'a>)> {
+        Output::notes(self)
+    }
+}
+
+/// Appends the path behind an output, in quotes.
+pub fn path_of<'a>(value: &impl Behind<'a>, out: &mut Vec<u8>) {
+    match value.notes().next() {
+        Some((_, note)) => member(&note, None, out),
+        None => out.push(b'?'),
+    }
+}
 
 /// Appends it in braces: `{TCP ESTABLISHED 127.0.0.1:40000 -> 127.0.0.1:80}`, `{pid=1, comm="init"}`; nothing if there is
 /// nothing, the error alone if nothing could be read.
-pub fn text(value: &Value<'_>, symbols: Option<&Symbols>, out: &mut Vec<u8>) {
+pub fn text<'a>(value: &impl Behind<'a>, symbols: Option<&Symbols>, out: &mut Vec<u8>) {
     let mut notes = value.notes().peekable();
     let Some((_, first)) = notes.peek() else { return };
     out.push(b'{');
@@ -17,7 +53,7 @@ pub fn text(value: &Value<'_>, symbols: Option<&Symbols>, out: &mut Vec<u8>) {
     {
         out.extend_from_slice(fault(*error).as_bytes());
     } else {
-        match value.field.form {
+        match value.form() {
             Form::Socket => Endpoint::of(value).socket(out),
             Form::Address => Endpoint::of(value).address(out),
             Form::Members => {
@@ -93,7 +129,7 @@ fn path(path: &PathText<'_>, escape: impl Fn(&[u8], &mut Vec<u8>), out: &mut Vec
 }
 
 /// Appends it as JSON, after the value: `,"pointee":{…}`, and `,"summary":"…"` where the text is more than its members.
-pub fn json(value: &Value<'_>, symbols: Option<&Symbols>, out: &mut Vec<u8>) {
+pub fn json<'a>(value: &impl Behind<'a>, symbols: Option<&Symbols>, out: &mut Vec<u8>) {
     let mut open = false;
     for (label, note) in value.notes() {
         out.extend_from_slice(if open { b"," } else { b",\"pointee\":{" });
@@ -131,10 +167,10 @@ pub fn json(value: &Value<'_>, symbols: Option<&Symbols>, out: &mut Vec<u8>) {
         return;
     }
     out.push(b'}');
-    if value.field.form != Form::Members && !value.notes().all(|(_, n)| matches!(n, Note::Fault(_))) {
+    if value.form() != Form::Members && !value.notes().all(|(_, n)| matches!(n, Note::Fault(_))) {
         let mut summary = Vec::new();
         let endpoint = Endpoint::of(value);
-        match value.field.form {
+        match value.form() {
             Form::Socket => endpoint.socket(&mut summary),
             _ => endpoint.address(&mut summary),
         }
@@ -164,7 +200,7 @@ struct Side<'a> {
 }
 
 impl<'a> Endpoint<'a> {
-    fn of(value: &Value<'a>) -> Endpoint<'a> {
+    fn of(value: &impl Behind<'a>) -> Endpoint<'a> {
         let mut all = Endpoint::default();
         for (label, note) in value.notes() {
             match note {

@@ -2,7 +2,7 @@
 //! context if it is no task; then, if asked for, the stack: `Func stack:` and a line for each frame and each function inlined there.
 
 use super::paint::Paint;
-use super::{Stacks, Symbols, decimal, error_name, fault, pointee, title};
+use super::{Stacks, Symbols, decimal, error_name, fault, outputs, pointee, title};
 use crate::clock::{self, Clock};
 use std::marker::PhantomData;
 use trace::{Context, Event, Probe, Text, Value};
@@ -21,6 +21,7 @@ struct Fixed {
     head: Vec<u8>,
     args: Vec<Vec<u8>>,
     retval: Vec<u8>,
+    outputs: Vec<Vec<u8>>,
 }
 
 impl<P: Paint> TextLines<P> {
@@ -44,6 +45,7 @@ impl<P: Paint> TextLines<P> {
                     .into_bytes(),
                 args: args.collect(),
                 retval: probe.layout.ret.as_ref().map_or(String::new(), retval).into_bytes(),
+                outputs: outputs::labels(probe, P::LABEL),
             }
         };
         let probes = probes.iter().map(fixed).collect();
@@ -70,6 +72,7 @@ impl<P: Paint> TextLines<P> {
                 out.extend_from_slice(P::ERROR.1.as_bytes());
             }
         }
+        outputs::line(event, &fixed.outputs, symbols, out);
         if let Some((number, compat)) = event.system_call() {
             out.extend_from_slice(b" syscall=");
             match trace::syscall_name(number, compat) {

@@ -159,6 +159,11 @@ impl<'s> Compiler<'s> {
         self.number(f, value, Fail::Leave(label))
     }
 
+    /// Writes a block that what cannot be had leads to the end of. What is read there is not known behind it.
+    pub fn attempt(&mut self, f: &mut Func<'_>, body: impl FnOnce(&mut Self, &mut Func<'_>, Label)) {
+        self.block(f, body);
+    }
+
     fn note(&self, f: &mut Func<'_>, span: Span) {
         (self.mark)(f, span.of(&self.text));
     }

@@ -5,7 +5,8 @@
 //! a second one that falls on it, which takes many calls under way at once, goes to a hash map, as all do on older kernels.
 //! Cells whose calls' exits were never seen stay taken, which slows other calls there and makes none of them wrong.
 
-use super::{Lines, cell, count, counter, maps, quick, whose::admit};
+use super::roots::Roots;
+use super::{ArgAccess, Lines, admit_by, cell, count, counter, maps, quick, whose::admit};
 use crate::plan::{Plan, Probe};
 use asm::{Alu, Arg, Cmp, Func, Helper, Operand, Program, Reg, Size, Width};
 
@@ -17,13 +18,17 @@ const MULTIPLIER: i64 = 0x9e37_79b9_7f4a_7c15_u64.cast_signed();
 /// In a hash map the call's cell is found and written in place, and emptied in place by the exit: making and deleting an
 /// entry for each call would cost four times as much. Cells stay for the next call at that place of some stack; see
 /// [`crate::Session::tend`] for when they have become too many.
-pub fn entry_time(plan: &Plan, index: u32, probe: &Probe) -> Program {
+pub fn entry_time(plan: &Plan, index: u32, probe: &Probe, access: ArgAccess) -> Program {
     let name = &probe.target.name;
     let mut program = Program::new(&format!("en_{name}"), name);
     program.main(|f| {
         let lines = Lines::new();
         let ctx = f.ctx();
         admit(f, &lines, plan, 0);
+        let typed = access == ArgAccess::Plain;
+        let roots = Roots::new(plan, &probe.layout, access.source(), ctx, &lines).typed(typed);
+        let mark = |f: &mut Func<'_>, text: &str| lines.mark(f, text);
+        admit_by(f, &mut roots.compiler_at_entry(&mark), &probe.layout, 0);
         lines.mark(f, "time of entry");
         keep_time(f, plan, ctx, index, None);
         f.ret(0);

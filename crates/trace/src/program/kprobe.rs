@@ -1,9 +1,10 @@
 //! Kprobes and kretprobes: for functions that no trampoline serves. The context is the processor's registers, and at
 //! the return those of the arguments are gone: they are kept at the entry.
 
+use super::roots::Roots;
 use super::source::{Source, stack_words};
 use super::whose::{Who, admit, on_cpu};
-use super::{Lines, Moment, cell, count, counter, maps, write_event};
+use super::{Lines, Moment, admit_by, cell, count, counter, maps, write_event};
 use crate::arch;
 use crate::plan::{Plan, Probe};
 use asm::{Alu, Arg, Cmp, Func, Helper, Operand, Program, Reg, Size, Slot, Width};
@@ -17,10 +18,15 @@ pub fn kprobe(plan: &Plan, index: u32, probe: &Probe) -> Program {
         let ctx = f.ctx();
         let mut who = admit(f, &lines, plan, 0);
         on_cpu(f, &lines, plan);
+        let roots = Roots::new(plan, &probe.layout, Source::Registers, ctx, &lines);
+        let mark = |f: &mut Func<'_>, text: &str| lines.mark(f, text);
+        let compiler = &mut roots.compiler(&mark);
+        admit_by(f, compiler, &probe.layout, 0);
         who.identify(f, plan);
         let now = f.call(Helper::KTIME_GET_NS, &[]);
+        roots.now.set(Some(now));
         let moment = Moment { now, entry_time: None, call: None, index: i64::from(index).into() };
-        write_event(f, &lines, plan, &probe.layout, &who, Source::Registers, ctx, &moment);
+        write_event(f, &lines, plan, &probe.layout, &who, Source::Registers, ctx, &moment, compiler);
     });
     program
 }
@@ -33,9 +39,16 @@ pub fn keep(plan: &Plan, index: u32, probe: &Probe) -> Program {
         let lines = Lines::new();
         let ctx = f.ctx();
         let mut who = admit(f, &lines, plan, 0);
+        let paired = probe.pair.and_then(|i| Some((i, plan.probes.get(i as usize)?)));
+        let layout = paired.map_or(&probe.layout, |(_, entry)| &entry.layout);
+        let roots = Roots::new(plan, layout, Source::Registers, ctx, &lines);
+        let mark = |f: &mut Func<'_>, text: &str| lines.mark(f, text);
+        let compiler = &mut roots.compiler(&mark);
+        admit_by(f, compiler, layout, 0);
         let now = f.call(Helper::KTIME_GET_NS, &[]);
+        roots.now.set(Some(now));
         let key = keep_call(f, &lines, ctx, now, i64::from(index).into(), stack_words(&probe.layout));
-        if let Some((at, entry)) = probe.pair.and_then(|i| Some((i, plan.probes.get(i as usize)?))) {
+        if let Some((at, entry)) = paired {
             on_cpu(f, &lines, plan);
             who.identify(f, plan);
             let moment = Moment {
@@ -44,7 +57,7 @@ pub fn keep(plan: &Plan, index: u32, probe: &Probe) -> Program {
                 call: Some(call_number(f, key, i64::from(index).into())),
                 index: i64::from(at).into(),
             };
-            write_event(f, &lines, plan, &entry.layout, &who, Source::Registers, ctx, &moment);
+            write_event(f, &lines, plan, &entry.layout, &who, Source::Registers, ctx, &moment, compiler);
         }
         f.ret(0);
     });
@@ -68,7 +81,12 @@ pub fn kretprobe(plan: &Plan, index: u32, probe: &Probe) -> Program {
         let now = f.call(Helper::KTIME_GET_NS, &[]);
         let call = probe.layout.call.map(|_| call_number(f, key, i64::from(index).into()));
         let moment = Moment { now, entry_time: Some(start.into()), call, index: i64::from(index).into() };
-        write_event(f, &lines, plan, &probe.layout, &who, Source::Kept(cell), ctx, &moment);
+        let roots = Roots::new(plan, &probe.layout, Source::Kept(cell), ctx, &lines);
+        roots.now.set(Some(now));
+        roots.entry_time.set(Some(start.into()));
+        let mark = |f: &mut Func<'_>, text: &str| lines.mark(f, text);
+        let compiler = &mut roots.compiler(&mark);
+        write_event(f, &lines, plan, &probe.layout, &who, Source::Kept(cell), ctx, &moment, compiler);
     });
     program
 }

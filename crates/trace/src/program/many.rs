@@ -3,10 +3,11 @@
 
 use super::calls::call_key;
 use super::parts::{Part, go, part_of};
+use super::roots::Roots;
 use super::session::{apart, entry_time, is_return};
 use super::source::Source;
 use super::whose::{Who, admit, on_cpu};
-use super::{Here, Lines, Moment, count, counter, write_one_of_many};
+use super::{Here, Lines, Moment, admit_by, count, counter, write_one_of_many};
 use crate::kernel::SessionKfuncs;
 use crate::plan::{Plan, Probe};
 use asm::{Alu, Arg, Cmp, Func, Helper, Operand, Program, Reg, Size, Width};
@@ -58,6 +59,7 @@ pub fn many(plan: &Plan, groups: &[Group], ends: Ends) -> Program {
             Ends::Both(kfuncs) => {
                 let kept = is_return(f, lines, kfuncs, ctx, |f, kept| {
                     let mut who = admit(f, lines, plan, 0);
+                    groups.admit(f, lines, source, ctx, 0);
                     let now = f.call(Helper::KTIME_GET_NS, &[]);
                     f.store(Size::DW, kept, 0, now);
                     let call = call_key(f, ctx);
@@ -136,8 +138,14 @@ pub fn branch_entry(plan: &Plan, part: Part<'_>, kfuncs: SessionKfuncs) -> Progr
         let ctx = f.ctx();
         let kept = f.call_kfunc(kfuncs.cookie.0, &[Arg::Reg(ctx)]);
         let now = f.load(Size::DW, kept, 0);
-        let call = call_key(f, ctx);
         let groups = Groups { plan, groups: part.groups, first: part.first() };
+        if groups.are_asked() {
+            // Nothing kept: the return is of no interest.
+            f.store(Size::DW, kept, 0, 0);
+            groups.admit(f, lines, Source::Copied, ctx, 0);
+            f.store(Size::DW, kept, 0, now);
+        }
+        let call = call_key(f, ctx);
         groups.entries(f, lines, &mut Who::default(), Source::Copied, ctx, now, call);
         f.ret(0);
     });
@@ -170,7 +178,34 @@ impl<'a> Groups<'a> {
         let here = Here::all(f, lines, plan);
         self.each(f, lines, cookie, &|f, group| {
             let Some(probe) = self.probe(group) else { return };
-            write_one_of_many(f, lines, plan, &probe.layout, who, source, ctx, &moment, &here);
+            let roots = Roots::new(plan, &probe.layout, source, ctx, lines);
+            let mark = |f: &mut Func<'_>, text: &str| lines.mark(f, text);
+            let compiler = &mut roots.compiler(&mark);
+            admit_by(f, compiler, &probe.layout, 0);
+            roots.now.set(Some(now));
+            write_one_of_many(f, lines, plan, &probe.layout, who, source, ctx, &moment, &here, compiler);
+        });
+    }
+
+    /// Whether something is asked of the beginning of a call.
+    pub(super) fn are_asked(self) -> bool {
+        (0..self.groups.len())
+            .filter_map(|group| self.probe(group))
+            .any(|probe| !probe.layout.asked.tests.at_entry.is_empty())
+    }
+
+    /// Leaves the program unless what is asked of the call's beginning holds.
+    pub(super) fn admit(self, f: &mut Func<'_>, lines: &Lines, source: Source, ctx: Reg, otherwise: i64) {
+        if !self.are_asked() {
+            return;
+        }
+        let cookie = f.call(Helper::GET_ATTACH_COOKIE, &[Arg::Reg(ctx)]);
+        let group = f.alu(Alu::Rsh, Width::W64, cookie, 32);
+        among(f, group, self.first, self.first + self.groups.len(), &|f, group| {
+            let Some(probe) = self.probe(group - self.first) else { return };
+            let roots = Roots::new(self.plan, &probe.layout, source, ctx, lines);
+            let mark = |f: &mut Func<'_>, text: &str| lines.mark(f, text);
+            admit_by(f, &mut roots.compiler_at_entry(&mark), &probe.layout, otherwise);
         });
     }
 
@@ -200,7 +235,11 @@ impl<'a> Groups<'a> {
         let here = Here::all(f, lines, plan);
         self.each(f, lines, cookie, &|f, group| {
             let Some(probe) = entry(group) else { return };
-            write_one_of_many(f, lines, plan, &probe.layout, who, source, ctx, &moment, &here);
+            let roots = Roots::new(plan, &probe.layout, source, ctx, lines);
+            roots.now.set(Some(now));
+            let mark = |f: &mut Func<'_>, text: &str| lines.mark(f, text);
+            let compiler = &mut roots.compiler(&mark);
+            write_one_of_many(f, lines, plan, &probe.layout, who, source, ctx, &moment, &here, compiler);
         });
     }
 
@@ -227,7 +266,12 @@ impl<'a> Groups<'a> {
             let here = Here::all(f, lines, plan);
             self.each(f, lines, cookie, &|f, group| {
                 let Some(probe) = self.probe(group) else { return };
-                write_one_of_many(f, lines, plan, &probe.layout, &who, source, ctx, &moment, &here);
+                let roots = Roots::new(plan, &probe.layout, source, ctx, lines);
+                roots.now.set(Some(now));
+                roots.entry_time.set(Some(start.into()));
+                let mark = |f: &mut Func<'_>, text: &str| lines.mark(f, text);
+                let compiler = &mut roots.compiler(&mark);
+                write_one_of_many(f, lines, plan, &probe.layout, &who, source, ctx, &moment, &here, compiler);
             });
         });
     }

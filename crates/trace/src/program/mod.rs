@@ -6,9 +6,11 @@
 
 mod behind;
 mod calls;
+mod gather;
 mod kprobe;
 mod many;
 mod parts;
+mod roots;
 mod session;
 mod source;
 mod stack;
@@ -22,10 +24,14 @@ pub use parts::{PART, Part, dispatch, part, part_entry};
 pub use session::session;
 
 use crate::context;
+use crate::expressions::VALUE;
 use crate::layout::{self, Layout, Number, header};
 use crate::plan::{Plan, Probe};
 use asm::{Alu, Arg, Cmp, Func, Helper, Operand, Program, Reg, Size, Width};
 use calls::{call_key, keep_time, take_entry_time};
+use expr::Compiler;
+use gather::gather;
+use roots::Roots;
 use source::Source;
 pub use source::stack_words;
 use stack::with_stack;
@@ -54,6 +60,15 @@ pub mod maps {
     pub const CELLS: MapId = MapId(6);
     /// Programs to go to by tail call, see [`super::dispatch`]; one map for each program that does.
     pub const PARTS: MapId = MapId(7);
+    /// Array of one value like the largest of [`gathered`], all zeros: what a new entry begins as.
+    pub const ZEROS: MapId = MapId(8);
+    /// The first of [`gathered`].
+    pub const GATHERED: u32 = 16;
+
+    /// Per-CPU hash of what an output of that number gathers.
+    pub const fn gathered(number: usize) -> MapId {
+        MapId(GATHERED + number as u32)
+    }
 }
 
 /// A call's cell in [`maps::CELLS`].
@@ -82,8 +97,12 @@ pub mod counter {
     pub const UNFOLLOWED: u32 = 2;
     /// Returns whose entry was not seen, so that nothing is known of the call.
     pub const UNSEEN: u32 = 3;
+    /// Events that were not gathered, for a key or the value could not be read.
+    pub const UNREAD: u32 = 4;
+    /// Events that were not gathered, for the table was full.
+    pub const NO_ROOM: u32 = 5;
     /// How many there are.
-    pub const COUNT: u32 = 4;
+    pub const COUNT: u32 = 6;
 }
 
 /// A call's cell in [`maps::CALLS`] or [`maps::KEPT`].
@@ -176,17 +195,32 @@ pub fn event(plan: &Plan, index: u32, probe: &Probe, access: ArgAccess) -> Progr
         let taken = if plan.filter.may_change() { duration(f) } else { None };
         let mut who = admit(f, &lines, plan, 0);
         on_cpu(f, &lines, plan);
+        let typed = access == ArgAccess::Plain && probe.target.kind != crate::TargetKind::Tracepoint;
+        let roots = Roots::new(plan, &probe.layout, access.source(), ctx, &lines).typed(typed);
+        let mark = |f: &mut Func<'_>, text: &str| lines.mark(f, text);
+        let compiler = &mut roots.compiler(&mark);
+        if !probe.at_exit {
+            admit_by(f, compiler, &probe.layout, 0);
+        }
         who.identify(f, plan);
         lines.mark(f, "time");
         let now = f.call(Helper::KTIME_GET_NS, &[]);
         let entry_time = if plan.filter.may_change() { taken } else { duration(f) };
+        if let (true, false, Some(Operand::Reg(start))) =
+            (probe.at_exit, probe.layout.asked.tests.at_entry.is_empty(), entry_time)
+        {
+            // Its entry did not admit it.
+            f.if_(Cmp::Eq, Width::W64, start, 0, |f| f.ret(0));
+        }
+        roots.now.set(Some(now));
+        roots.entry_time.set(entry_time);
         if let (false, Some(exit)) = (probe.at_exit, probe.pair) {
             lines.mark(f, "time for the exit");
             keep_time(f, plan, ctx, exit, Some(now));
         }
         let call = probe.layout.call.map(|_| call_key(f, ctx));
         let moment = Moment { now, entry_time, call, index: i64::from(index).into() };
-        write_event(f, &lines, plan, &probe.layout, &who, access.source(), ctx, &moment);
+        write_event(f, &lines, plan, &probe.layout, &who, access.source(), ctx, &moment, compiler);
     });
     program
 }
@@ -246,6 +280,25 @@ fn context_bits(f: &mut Func<'_>, lines: &Lines, plan: &Plan) -> Option<Reg> {
     Some(f.alu(Alu::Rsh, Width::W32, bits, i64::from(context::SHIFT)))
 }
 
+/// What was interrupted, as `$ctx` has it: 0 a task, 1 softirq, 2 hardirq, 3 NMI.
+fn context_value(f: &mut Func<'_>, lines: &Lines, plan: &Plan) -> Reg {
+    let Some(bits) = context_bits(f, lines, plan) else { return f.imm(0) };
+    let value = f.var();
+    f.assign(value, 0);
+    for (number, mask) in (1..).zip(context::MASKS) {
+        let masked = f.alu(Alu::And, Width::W32, bits, i64::from(mask));
+        f.if_(Cmp::Ne, Width::W32, masked, 0, |f| f.assign(value, number));
+    }
+    value
+}
+
+/// Leaves the program unless what was asked of the call's beginning holds.
+fn admit_by(f: &mut Func<'_>, compiler: &mut Compiler<'_>, layout: &Layout, otherwise: i64) {
+    for conjuncts in &layout.asked.tests.at_entry {
+        compiler.require(f, &conjuncts.tests, &conjuncts.text, otherwise);
+    }
+}
+
 /// Takes the event and returns from the program.
 #[allow(clippy::too_many_arguments)]
 fn write_event(
@@ -257,8 +310,13 @@ fn write_event(
     source: Source,
     ctx: Reg,
     moment: &Moment,
+    compiler: &mut Compiler<'_>,
 ) {
-    wanted(f, lines, plan, layout, source, ctx);
+    wanted(f, lines, plan, layout, source, ctx, compiler);
+    gather(f, layout, moment, compiler);
+    if layout.asked.silent {
+        return f.ret(0);
+    }
     let here = Here::ring(f, lines, plan);
     let record = match layout.stack {
         Some(at) => with_stack(f, lines, ctx, here.ring, layout.size, at),
@@ -267,7 +325,7 @@ fn write_event(
             reserve(f, here.ring, layout.size)
         }
     };
-    fill(f, lines, plan, layout, who, source, ctx, moment, &here, record);
+    fill(f, lines, plan, layout, who, source, ctx, moment, &here, record, compiler);
 }
 
 /// The same where a program writes events of many layouts: what they share is known already, and when the ring is full, the
@@ -283,25 +341,42 @@ fn write_one_of_many(
     ctx: Reg,
     moment: &Moment,
     here: &Here,
+    compiler: &mut Compiler<'_>,
 ) {
-    wanted(f, lines, plan, layout, source, ctx);
+    wanted(f, lines, plan, layout, source, ctx, compiler);
+    gather(f, layout, moment, compiler);
+    if layout.asked.silent {
+        return f.ret(0);
+    }
     if let Some(at) = layout.stack {
         let record = with_stack(f, lines, ctx, here.ring, layout.size, at);
-        return fill(f, lines, plan, layout, who, source, ctx, moment, here, record);
+        return fill(f, lines, plan, layout, who, source, ctx, moment, here, record, compiler);
     }
     lines.mark(f, "room in the ring buffer");
     let size = Arg::Imm(i64::from(layout.size));
     let record = f.call(Helper::RINGBUF_RESERVE, &[here.ring, size, Arg::Imm(0)]);
     f.if_(Cmp::Ne, Width::W64, record, 0, |f| {
-        fill(f, lines, plan, layout, who, source, ctx, moment, here, record);
+        fill(f, lines, plan, layout, who, source, ctx, moment, here, record, compiler);
     });
 }
 
 /// Leaves the program unless the event passes the tests on what it holds.
-fn wanted(f: &mut Func<'_>, lines: &Lines, plan: &Plan, layout: &Layout, source: Source, ctx: Reg) {
+#[allow(clippy::too_many_arguments)]
+fn wanted(
+    f: &mut Func<'_>,
+    lines: &Lines,
+    plan: &Plan,
+    layout: &Layout,
+    source: Source,
+    ctx: Reg,
+    compiler: &mut Compiler<'_>,
+) {
     // After the call's cell was emptied, or it would be taken for a call under way for ever.
     if let (true, Some(ret)) = (plan.filter.errors, &layout.ret) {
         only_errors(f, lines, ret, source, ctx);
+    }
+    for conjuncts in &layout.asked.tests.at_exit {
+        compiler.require(f, &conjuncts.tests, &conjuncts.text, 0);
     }
 }
 
@@ -318,6 +393,7 @@ fn fill(
     moment: &Moment,
     here: &Here,
     record: Reg,
+    compiler: &mut Compiler<'_>,
 ) {
     lines.mark(f, "header: time, probe, cpu, process");
     f.store(Size::DW, record, header::TIME as i32, moment.now);
@@ -342,6 +418,21 @@ fn fill(
     }
     for arg in layout.args.iter().chain(&layout.ret) {
         pointees(f, lines, arg, record);
+    }
+    for shown in &layout.asked.shown {
+        compiler.output(f, &shown.output, &shown.text, record, shown.room);
+        if shown.steps.is_empty() {
+            continue;
+        }
+        // What cannot be had leads nowhere.
+        let failed = f.load(Size::DW, record, shown.room.offset as i32);
+        f.if_(Cmp::Ne, Width::W64, failed, 0, |f| {
+            f.store(Size::DW, record, (shown.room.offset + VALUE) as i32, 0);
+        });
+        for step in &shown.steps {
+            lines.mark(f, &format!("{}->{}", shown.text, step.what));
+            behind::behind(f, step, record);
+        }
     }
     lines.mark(f, "submit");
     f.call(Helper::RINGBUF_SUBMIT, &[Arg::Reg(record), Arg::Imm(0)]);
@@ -436,6 +527,7 @@ mod tests {
             programs: Vec::new(),
             mode: Mode::Exit,
             filter: Filter { tgids: vec![1, 2, 3], not_tgid: Some(4), followed: true, ..Filter::default() },
+            expressions: Default::default(),
             force: false,
             stack: false,
             string_size: 64,

@@ -137,9 +137,11 @@ pub fn part_entry(plan: &Plan, part: Part<'_>, kfuncs: crate::kernel::SessionKfu
         let lines = &Lines::new();
         let ctx = f.ctx();
         let kept = f.call_kfunc(kfuncs.cookie.0, &[Arg::Reg(ctx)]);
+        let groups = Groups { plan, groups: part.groups, first: part.first() };
+        // 1: the return is of no interest.
+        groups.admit(f, lines, Source::Registers, ctx, 1);
         let (now, cookie, key) = keep(f, lines, ctx, kept, part.stack_words(plan));
         let number = call_number(f, key, cookie.into());
-        let groups = Groups { plan, groups: part.groups, first: part.first() };
         groups.entries(f, lines, &mut Who::default(), Source::Registers, ctx, now, number);
         f.ret(0);
     });

@@ -2,8 +2,9 @@
 //! exit, so that no map is asked.
 
 use super::calls::call_key;
+use super::roots::Roots;
 use super::whose::{admit, on_cpu};
-use super::{ArgAccess, Lines, Moment, write_event};
+use super::{ArgAccess, Lines, Moment, admit_by, write_event};
 use crate::kernel::SessionKfuncs;
 use crate::plan::{Plan, Probe};
 use asm::{Arg, Cmp, Func, Helper, Program, Reg, Size, Width};
@@ -15,17 +16,25 @@ pub fn session(plan: &Plan, kfuncs: SessionKfuncs, index: u32, probe: &Probe, ac
     program.main(|f| {
         let lines = Lines::new();
         let ctx = f.ctx();
+        let typed = access == ArgAccess::Plain;
+        let mark = |f: &mut Func<'_>, text: &str| lines.mark(f, text);
         let cookie = is_return(f, &lines, kfuncs, ctx, |f, cookie| {
             let mut who = admit(f, &lines, plan, 0);
+            let entry = probe.pair.and_then(|i| Some((i, plan.probes.get(i as usize)?)));
+            let layout = entry.map_or(&probe.layout, |(_, entry)| &entry.layout);
+            let roots = Roots::new(plan, layout, access.source(), ctx, &lines).typed(typed);
+            let compiler = &mut roots.compiler(&mark);
+            admit_by(f, compiler, layout, 0);
             lines.mark(f, "time of entry");
             let now = f.call(Helper::KTIME_GET_NS, &[]);
             f.store(Size::DW, cookie, 0, now);
-            if let Some((at, entry)) = probe.pair.and_then(|i| Some((i, plan.probes.get(i as usize)?))) {
+            roots.now.set(Some(now));
+            if let Some((at, entry)) = entry {
                 on_cpu(f, &lines, plan);
                 who.identify(f, plan);
                 let call = Some(call_key(f, ctx));
                 let moment = Moment { now, entry_time: None, call, index: i64::from(at).into() };
-                write_event(f, &lines, plan, &entry.layout, &who, access.source(), ctx, &moment);
+                write_event(f, &lines, plan, &entry.layout, &who, access.source(), ctx, &moment, compiler);
             }
             f.ret(0);
         });
@@ -37,7 +46,11 @@ pub fn session(plan: &Plan, kfuncs: SessionKfuncs, index: u32, probe: &Probe, ac
             let now = f.call(Helper::KTIME_GET_NS, &[]);
             let call = probe.layout.call.map(|_| call_key(f, ctx));
             let moment = Moment { now, entry_time: Some(start.into()), call, index: i64::from(index).into() };
-            write_event(f, &lines, plan, &probe.layout, &who, access.source(), ctx, &moment);
+            let roots = Roots::new(plan, &probe.layout, access.source(), ctx, &lines).typed(typed);
+            roots.now.set(Some(now));
+            roots.entry_time.set(Some(start.into()));
+            let compiler = &mut roots.compiler(&mark);
+            write_event(f, &lines, plan, &probe.layout, &who, access.source(), ctx, &moment, compiler);
         });
     });
     program

@@ -102,8 +102,71 @@ impl Source {
         }
     }
 
+    /// Eight bytes of an argument, as a plain number. `pointer`: a load of it would be the verifier's own.
+    pub(super) fn word(
+        self,
+        f: &mut Func<'_>,
+        arg: &Argument,
+        place: Place,
+        slot: u32,
+        pointer: bool,
+        ctx: Reg,
+    ) -> Reg {
+        let at = ((arg.slot + slot) * 8) as i32;
+        match (self, place) {
+            (Source::Slots, _) if !pointer => f.load(Size::DW, ctx, at),
+            (Source::Slots | Source::Copied, _) => scoped_copy(f, Arg::Offset(ctx, at)),
+            (Source::Helpers, _) => {
+                let value = f.var();
+                f.labelled(|f, _| {
+                    let cell = f.slot(8, 8);
+                    f.store_slot(Size::DW, cell, 0, 0);
+                    let n = Arg::Imm(i64::from(arg.slot + slot));
+                    f.call(Helper::GET_FUNC_ARG, &[Arg::Reg(ctx), n, Arg::SlotAddr(cell, 0)]);
+                    let word = f.load_slot(Size::DW, cell, 0);
+                    f.assign(value, word);
+                });
+                value
+            }
+            (Source::Registers, Place::Register(first)) => {
+                let at = arch::REGISTERS.get(first + slot as usize).copied().unwrap_or(arch::RESULT);
+                f.load(Size::DW, ctx, at)
+            }
+            (Source::Kept(cell), Place::Register(first)) => {
+                f.load(Size::DW, cell, cell::ARGUMENTS + (first as i32 + slot as i32) * 8)
+            }
+            (Source::Registers, Place::Stack(at)) => {
+                let stack = f.load(Size::DW, ctx, arch::STACK_POINTER);
+                let at = i64::from(arch::STACK_ARGUMENTS) + i64::from(at) + i64::from(slot * 8);
+                let from = f.alu(asm::Alu::Add, asm::Width::W64, stack, at);
+                scoped_copy(f, Arg::Reg(from))
+            }
+            (Source::Kept(cell), Place::Stack(at)) => {
+                f.load(Size::DW, cell, cell::ON_STACK + at as i32 + slot as i32 * 8)
+            }
+        }
+    }
+
+    /// Eight bytes of what was returned, as a plain number.
+    pub(super) fn result_word(
+        self,
+        f: &mut Func<'_>,
+        ret: &Argument,
+        slot: u32,
+        pointer: bool,
+        ctx: Reg,
+    ) -> Reg {
+        match self {
+            Source::Slots if !pointer => self.result(f, ret, slot, ctx),
+            Source::Slots | Source::Copied => {
+                scoped_copy(f, Arg::Offset(ctx, ((ret.slot + slot) * 8) as i32))
+            }
+            _ => self.result(f, ret, slot, ctx),
+        }
+    }
+
     /// The first argument.
-    fn first(self, f: &mut Func<'_>, ctx: Reg) -> Reg {
+    pub(super) fn first(self, f: &mut Func<'_>, ctx: Reg) -> Reg {
         match self {
             Source::Slots => f.load(Size::DW, ctx, 0),
             Source::Copied => {
@@ -137,6 +200,19 @@ impl Source {
             Source::Registers | Source::Kept(_) => f.load(Size::DW, ctx, arch::RESULT),
         }
     }
+}
+
+/// Eight bytes by a probe read, through a part of the stack that is free again behind.
+fn scoped_copy(f: &mut Func<'_>, from: Arg) -> Reg {
+    let value = f.var();
+    f.labelled(|f, _| {
+        let cell = f.slot(8, 8);
+        f.store_slot(Size::DW, cell, 0, 0);
+        f.call(Helper::PROBE_READ_KERNEL, &[Arg::SlotAddr(cell, 0), Arg::Imm(8), from]);
+        let word = f.load_slot(Size::DW, cell, 0);
+        f.assign(value, word);
+    });
+    value
 }
 
 /// Copies the registers of a system call, which `from` points to.
