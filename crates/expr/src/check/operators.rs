@@ -16,7 +16,9 @@ pub(crate) fn convert(value: Expr, ty: Ty) -> Expr {
     }
     // A byte of a `_Bool` may hold anything, and a test of it tells.
     let same = from.word() == Some(to) && (ty != Ty::Bool || from == Ty::Bool);
-    if same {
+    // What has become a pointer to something else is none that the verifier could follow.
+    let other = matches!(ty, Ty::Ptr(_)) && from != ty && !matches!(value.kind, Kind::Address(_));
+    if same && !other {
         return Expr { ty, spelled: None, ..value };
     }
     Expr { kind: Kind::Convert(Box::new(value)), ty, spelled: None, span }

@@ -5,6 +5,7 @@ pub mod generate;
 pub mod image;
 pub mod run;
 pub mod table;
+pub mod walk;
 
 use btf::{Btf, Builder, Kind, Linkage, NewMember, TypeId};
 use expr::{IntTy, Scope, Tid, Ty, Types, Variable};
@@ -265,7 +266,8 @@ pub fn world() -> World {
     assert_eq!(made[..], ids[..25]);
     let percpu = b.var("percpu_like", int, Linkage::Global);
     let jiffies = b.var("jiffies_like", ulong, Linkage::Global);
-    b.datasec(".data..percpu", 64, &[(percpu, 16, 4)]);
+    let hidden = b.var("hidden_like", int, Linkage::Global);
+    b.datasec(".data..percpu", 64, &[(percpu, 16, 4), (hidden, 20, 4)]);
     b.datasec(".data", 64, &[(jiffies, 0, 8)]);
     let (bits_p, pbits_p, packed_p) = (b.ptr(bits), b.ptr(pbits), b.ptr(packed));
     let args = vec![
@@ -298,7 +300,7 @@ pub fn world() -> World {
 fn symbol(name: &str) -> Option<u64> {
     match name {
         "jiffies_like" => Some(JIFFIES),
-        "untyped_like" => Some(SYMBOL),
+        "untyped_like" | "percpu_like" => Some(SYMBOL),
         _ => None,
     }
 }
