@@ -51,6 +51,9 @@ pub struct Running {
     started: Instant,
     said: Losses,
     said_at: Instant,
+    /// How often what is gathered is printed, and when it was.
+    interval: Option<Duration>,
+    tallied_at: Instant,
 }
 
 /// Why a trace ended.
@@ -85,6 +88,7 @@ impl Running {
         request.filter.cgroups =
             args.filter_cgroup.iter().map(|path| Cgroup::find(&kernel, path)).collect::<Result<_, _>>()?;
         let plan = Plan::new(&kernel, &request)?;
+        check_gathering(args, &plan)?;
         // The types are needed no longer; their memory is better used for events.
         drop(kernel);
         let mut session = Session::start(&plan, own)?;
@@ -137,6 +141,8 @@ impl Running {
             started: Instant::now(),
             said: Losses::default(),
             said_at: Instant::now(),
+            interval: args.interval.map(Duration::from_secs),
+            tallied_at: Instant::now(),
         }))
     }
 
@@ -156,6 +162,9 @@ impl Running {
             self.give_up()?;
         }
         self.namesakes.finish();
+        if !matches!(end, End::OutputClosed | End::OutputStuck | End::OutputFailed(_)) {
+            end = self.tell_tallies()?.unwrap_or(end);
+        }
         self.summary()?;
         match end {
             End::Signal | End::OutputStuck => {
@@ -194,6 +203,11 @@ impl Running {
                 return Ok(end);
             }
             self.say_losses()?;
+            if self.interval.is_some_and(|interval| self.tallied_at.elapsed() >= interval)
+                && let Some(end) = self.tell_tallies()?
+            {
+                return Ok(end);
+            }
         }
     }
 
@@ -295,6 +309,15 @@ impl Running {
         Ok(())
     }
 
+    /// Prints what was gathered up to now.
+    fn tell_tallies(&mut self) -> anyhow::Result<Option<End>> {
+        self.tallied_at = Instant::now();
+        for tally in self.session.tallies()? {
+            self.renderer.tally(&tally, &mut self.output.buffer);
+        }
+        Ok(closed(self.output.flush(self.signals.as_fd())))
+    }
+
     fn say_losses(&mut self) -> anyhow::Result<()> {
         if self.said_at.elapsed() < SAY_LOSSES {
             return Ok(());
@@ -322,6 +345,18 @@ impl Running {
             line += &format!(
                 ", up to {} not seen: the probe was running on that CPU already, or the kernel had no room to keep the call",
                 count(losses.missed, "call")
+            );
+        }
+        if losses.unread > 0 {
+            line += &format!(
+                ", {} not gathered: a key or the value could not be read",
+                count(losses.unread, "event")
+            );
+        }
+        if losses.no_room > 0 {
+            line += &format!(
+                ", {} not gathered: the table was full; fewer keys, or a narrower filter, take less room",
+                count(losses.no_room, "event")
             );
         }
         if losses.untimed > 0 {
@@ -379,6 +414,18 @@ impl Early {
     fn take(self) -> Option<Symbols> {
         self.0?.join().ok().map(Symbols::of)
     }
+}
+
+/// Refuses flags that ask for nothing where events are gathered, or are not.
+fn check_gathering(args: &Args, plan: &Plan) -> anyhow::Result<()> {
+    let gathers = plan.probes.iter().any(|p| !p.layout.asked.gathered.is_empty());
+    if args.interval.is_some() && !gathers {
+        bail!("--interval is for what --output-arg gathers (count(), hist(e), …), and nothing is gathered");
+    }
+    if args.limit_events.is_some() && plan.probes.iter().all(|p| p.layout.asked.is_silent()) {
+        bail!("--limit-events counts printed events, and events are gathered here, not printed");
+    }
+    Ok(())
 }
 
 /// What shows the events of a session's probes. It reads the kernel's symbols if it has a use for them, our programs' too.

@@ -415,7 +415,7 @@ fn string(at: &mut u32, size: u32, user_too: bool) -> StringField {
 }
 
 /// The table's line for what a pointer points to, and that object's type.
-pub(crate) fn line_of(btf: &Btf, ty: TypeId) -> Option<(&'static Pointee, TypeId)> {
+fn line_of(btf: &Btf, ty: TypeId) -> Option<(&'static Pointee, TypeId)> {
     let pointer = btf.get(btf.resolve(ty)).ok().filter(|t| t.kind() == Kind::Ptr)?;
     let object = btf.resolve(pointer.target()?);
     let strukt = btf.get(object).ok().filter(|t| t.kind() == Kind::Struct)?;

@@ -10,7 +10,7 @@ pub struct Json {
     probes: Vec<Fixed>,
     clock: Clock,
     pub(super) stacks: Option<Stacks>,
-    symbols: Option<Symbols>,
+    pub(super) symbols: Option<Symbols>,
 }
 
 /// What every event of a probe has in common.

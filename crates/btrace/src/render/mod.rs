@@ -9,6 +9,7 @@ mod paint;
 mod pointee;
 mod stack;
 mod symbols;
+mod tally;
 mod text;
 
 pub use json::Json;
@@ -20,7 +21,7 @@ pub use text::TextLines;
 use crate::clock::Clock;
 use paint::{Colour, Plain};
 use std::borrow::Cow;
-use trace::{Event, Layout, NoteField, NoteKind, Probe, Value};
+use trace::{Event, Layout, NoteField, NoteKind, Probe, Tally, Value};
 
 /// A way of rendering.
 pub enum Renderer {
@@ -78,6 +79,15 @@ impl Renderer {
         stacks.take()?.into_lines()
     }
 
+    /// Appends what was gathered of events.
+    pub fn tally(&self, tally: &Tally<'_>, out: &mut Vec<u8>) {
+        match self {
+            Renderer::Text(text) => tally::text(tally, text.symbols.as_ref(), out),
+            Renderer::Coloured(text) => tally::text(tally, text.symbols.as_ref(), out),
+            Renderer::Json(json) => tally::json(tally, json.symbols.as_ref(), out),
+        }
+    }
+
     /// Appends one event, newline included.
     pub fn event(&mut self, event: &Event<'_>, out: &mut Vec<u8>) {
         match self {
@@ -109,6 +119,7 @@ fn has_functions(layout: &Layout) -> bool {
     let in_output = |shown: &trace::Shown| is_symbol(shown) || shown.notes.iter().any(in_note);
     layout.args.iter().chain(&layout.ret).any(|arg| arg.function || arg.notes.iter().any(in_note))
         || layout.asked.shown.iter().any(in_output)
+        || layout.asked.gathered.iter().any(tally::shows_symbols)
 }
 
 /// An integer in decimal.

@@ -12,7 +12,7 @@ pub struct TextLines<P> {
     probes: Vec<Fixed>,
     clock: Clock,
     pub(super) stacks: Option<Stacks>,
-    symbols: Option<Symbols>,
+    pub(super) symbols: Option<Symbols>,
     paint: PhantomData<P>,
 }
 

@@ -107,6 +107,11 @@ pub struct Asked {
 }
 
 impl Asked {
+    /// Nothing but what is gathered is wanted: no event is sent.
+    pub fn is_silent(&self) -> bool {
+        self.silent
+    }
+
     /// Whether nothing is.
     pub(crate) fn is_empty(&self) -> bool {
         self.tests.at_entry.is_empty()

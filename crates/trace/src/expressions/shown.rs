@@ -1,7 +1,7 @@
 //! What an event shows of an expression: where it lies in the record, and how it reads.
 
 use crate::kernel::Kernel;
-use crate::layout::{Captures, line_of, take};
+use crate::layout::{Captures, take};
 use crate::notes::{Behind, NoteField, Step, behind};
 use crate::pointee::{self, Form};
 use btf::{Kind, Limits, Shape, TypeId};
@@ -117,10 +117,16 @@ impl Shown {
                 };
                 pointee::of(name).zip(kernel.btf.find(Kind::Struct, name)).map(|line| (&*kernel.btf, line))
             }
-            Output::Scalar(..) if captures.pointees => spelled.and_then(|tid| {
-                let btf = types.btf(tid.space)?;
-                Some((btf, line_of(btf, tid.id)?))
-            }),
+            Output::Scalar(..) if captures.pointees => match &ty {
+                Ty::Ptr(to) => match **to {
+                    Ty::Composite(tid) => types.btf(tid.space).and_then(|btf| {
+                        let line = pointee::of(btf.get(tid.id).ok()?.name()?)?;
+                        Some((btf, (line, tid.id)))
+                    }),
+                    _ => None,
+                },
+                _ => None,
+            },
             _ => None,
         };
         let (mut notes, mut steps, mut form) = (Vec::new(), Vec::new(), Form::default());

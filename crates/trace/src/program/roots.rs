@@ -66,10 +66,6 @@ impl<'p> Roots<'p> {
         compiler
     }
 
-    pub(super) fn lines(&self) -> &'p Lines {
-        self.lines
-    }
-
     fn argument(&self, f: &mut Func<'_>, n: u16, slot: u32) -> Reg {
         let Some(arg) = self.layout.args.get(usize::from(n)) else { return f.imm(0) };
         if let (0, Some(registers)) = (arg.slots, &self.layout.registers) {
