@@ -17,6 +17,7 @@
 mod ast;
 mod check;
 mod error;
+pub mod eval;
 mod lower;
 mod parse;
 mod scope;

@@ -424,10 +424,29 @@ impl Parser<'_> {
                 self.at += 1;
                 let mut node = self.whole()?;
                 let end = self.expect(")")?;
+                if let NodeKind::Name(name) = &node.kind
+                    && self.begins_value()
+                {
+                    let message =
+                        format!("there is no type '{name}'; of a structure it would be 'struct {name}'");
+                    return Err(Error::new(node.span, message));
+                }
                 node.span = span.to(end);
                 Ok(node)
             }
+            Token::Sign(sign @ ("++" | "--")) => {
+                Err(Error::new(span, format!("'{sign}': nothing can be assigned to")))
+            }
             _ => Err(self.wrong("a value is expected")),
+        }
+    }
+
+    /// Whether what comes can be nothing but a value: after `(name)` the name was meant as that of a type.
+    fn begins_value(&self) -> bool {
+        match self.peek() {
+            Token::Name(word) => word != "in" && word != "by",
+            Token::Int(..) | Token::Str(_) | Token::Special(_) => true,
+            _ => false,
         }
     }
 

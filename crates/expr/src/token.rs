@@ -98,6 +98,12 @@ fn name(text: &str) -> &str {
 /// C11 6.4.4.1: the first type of the list in which the value fits. A decimal number beyond `long` is unsigned here.
 fn number(text: &str, start: usize) -> Result<(Token, usize), Error> {
     let word = name(text);
+    if let Some(fraction) = text.get(word.len()..).and_then(|rest| rest.strip_prefix('.'))
+        && fraction.starts_with(|c: char| c.is_ascii_digit())
+    {
+        let end = start + word.len() + 1 + name(fraction).len();
+        return Err(Error::new(span(start, end), "there are no floating-point numbers here"));
+    }
     let wrong = |what: &str| Error::new(span(start, start + word.len()), format!("'{word}' {what}"));
     let lower = word.to_ascii_lowercase();
     let (digits, radix) = match (lower.strip_prefix("0x"), lower.strip_prefix("0b"), lower.strip_prefix('0'))

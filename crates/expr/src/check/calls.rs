@@ -150,7 +150,10 @@ impl Checker<'_> {
                     span,
                     match self.scope.types.size(&place.ty) {
                         Some(0) => {
-                            format!("this is a '{what}' of no known length: buf(…, n) and str(…) read it")
+                            format!(
+                                "this is {} of no known length: buf(…, n) and str(…) read it",
+                                self.a(&place.ty)
+                            )
                         }
                         Some(len) => format!(
                             "'{what}' has {len} bytes, at most {MOST_BYTES} can be shown: name a member"
@@ -212,7 +215,7 @@ impl Checker<'_> {
         Ok(Output::Buffer { pointer, len, most: MOST_VARIABLE, format })
     }
 
-    fn constant(&self, node: &Node, most: u32, what: &str) -> Result<u32, Error> {
+    pub(super) fn constant(&self, node: &Node, most: u32, what: &str) -> Result<u32, Error> {
         match self.integer(node)?.kind {
             Kind::Const(n) if n > 0 && n <= u64::from(most) => Ok(n as u32),
             Kind::Const(_) => Err(Error::new(node.span, format!("{what}: 1 to {most}"))),
@@ -229,8 +232,8 @@ impl Checker<'_> {
                 match value.ty.int() {
                     Some(int) if int.size == 4 => Ok(Some(convert(value, Ty::Int(IntTy::UINT)))),
                     Some(_) => {
-                        let what = self.name_of(&value.ty);
-                        Err(Error::new(node.span, format!("an IPv4 address has 4 bytes; this is a '{what}'")))
+                        let what = self.a(&value.ty);
+                        Err(Error::new(node.span, format!("an IPv4 address has 4 bytes; this is {what}")))
                     }
                     None => Ok(None),
                 }
@@ -248,10 +251,9 @@ impl Checker<'_> {
             item => {
                 let value = self.value_of(item, node.span)?;
                 if !matches!(value.ty, Ty::Ptr(_)) {
-                    let what = self.name_of(&value.ty);
-                    let message = format!(
-                        "{function}() reads memory: it takes an array or a pointer, this is a '{what}'"
-                    );
+                    let what = self.a(&value.ty);
+                    let message =
+                        format!("{function}() reads memory: it takes an array or a pointer, this is {what}");
                     return Err(Error::new(node.span, message));
                 }
                 Ok(value)
@@ -276,10 +278,9 @@ impl Checker<'_> {
             "path" => PathOf::Path,
             "dentry" => PathOf::Dentry,
             _ => {
-                let what = self.name_of(&pointer.ty);
-                let message = format!(
-                    "path() takes a struct file *, struct path * or struct dentry *; this is a '{what}'"
-                );
+                let what = self.a(&pointer.ty);
+                let message =
+                    format!("path() takes a struct file *, struct path * or struct dentry *; this is {what}");
                 return Err(Error::new(node.span, message));
             }
         };

@@ -25,6 +25,17 @@ impl Checker<'_> {
             item => {
                 let value = self.value_of(item, of.span)?;
                 match (&value.ty, arrow) {
+                    (Ty::Ptr(to), true) if matches!(**to, Ty::Ptr(_)) => {
+                        let what = self.a(to);
+                        let message = format!(
+                            "this points to {what}, which has no members: write (*…)->{name} or …[0]->{name}"
+                        );
+                        return Err(Error::new(of.span, message));
+                    }
+                    (Ty::Ptr(to), true) if to.is_scalar() => {
+                        let message = format!("this points to {}, which has no members", self.a(to));
+                        return Err(Error::new(of.span, message));
+                    }
                     (Ty::Ptr(_), true) => self.pointed_to(value)?,
                     (Ty::Ptr(_), false) => {
                         return Err(Error::new(at, format!("this is a pointer: use '->{name}'")));
@@ -38,13 +49,12 @@ impl Checker<'_> {
     }
 
     fn no_members(&self, ty: &Ty, span: Span) -> Error {
-        let what = self.name_of(ty);
         Error::new(
             span,
             match ty {
-                Ty::Incomplete(_) => format!("BTF does not tell what is in {what}"),
+                Ty::Incomplete(_) => format!("BTF does not tell what is in {}", self.name_of(ty)),
                 Ty::Void => "this is a void *: cast it to a pointer to what it points to".into(),
-                _ => format!("this is a '{what}', which has no members"),
+                _ => format!("this is {}, which has no members", self.a(ty)),
             },
         )
     }
@@ -83,8 +93,8 @@ impl Checker<'_> {
     fn pointed_to(&self, pointer: Expr) -> Result<Place, Error> {
         let span = pointer.span;
         let Ty::Ptr(to) = &pointer.ty else {
-            let what = self.name_of(&pointer.ty);
-            return Err(Error::new(span, format!("this is a '{what}', not a pointer")));
+            let what = self.a(&pointer.ty);
+            return Err(Error::new(span, format!("this is {what}, not a pointer")));
         };
         let ty = (**to).clone();
         // `*&e` is e.
@@ -92,7 +102,10 @@ impl Checker<'_> {
             return Ok(if place.ty == ty {
                 *place
             } else {
-                Place { ty, spelled: None, bits: None, ..*place }
+                // Of an array its first element; anything else has been cast.
+                let element = matches!(&place.ty, Ty::Array(element, _) if **element == ty);
+                let plain = place.plain && element;
+                Place { ty, spelled: None, bits: None, plain, ..*place }
             });
         }
         let spelled = pointer.spelled.and_then(|tid| {
@@ -141,11 +154,8 @@ impl Checker<'_> {
     /// `p[i]`
     fn beyond(&self, pointer: Expr, index: Expr, span: Span) -> Result<Item, Error> {
         if !matches!(pointer.ty, Ty::Ptr(_)) {
-            let what = self.name_of(&pointer.ty);
-            return Err(Error::new(
-                pointer.span,
-                format!("this is a '{what}', neither an array nor a pointer"),
-            ));
+            let what = self.a(&pointer.ty);
+            return Err(Error::new(pointer.span, format!("this is {what}, neither an array nor a pointer")));
         }
         let size = match &pointer.ty {
             Ty::Ptr(to) => self.scope.types.size(to),
@@ -173,7 +183,8 @@ impl Checker<'_> {
         });
         if let Kind::Const(n) = index.kind {
             // Arrays of one or none at a structure's end stand for what follows it.
-            if len > 1 && n >= u64::from(len) {
+            let bounded = len > 1 || matches!(place.base, Base::Value(_));
+            if bounded && n >= u64::from(len) {
                 let n = index.word().wrap(n).cast_signed();
                 return Err(Error::new(
                     index.span,
@@ -226,8 +237,8 @@ impl Checker<'_> {
             return Err(Error::new(at, "a bit-field has no address"));
         }
         if **of != Ty::Void && **of != inner.ty && **of != Ty::Char {
-            let (is, wanted) = (self.name_of(of), self.name_of(&inner.ty));
-            let message = format!("this points to a '{is}'; '{member}' is a '{wanted}'");
+            let (is, wanted) = (self.a(of), self.a(&inner.ty));
+            let message = format!("this points to {is}; '{member}' is {wanted}");
             return Err(Error::new(pointer.span, message));
         }
         // Relative to where the member lies, so that a NULL on the way is seen.

@@ -2,7 +2,7 @@
 
 mod aggregate;
 mod calls;
-mod fold;
+pub(crate) mod fold;
 mod members;
 mod names;
 mod operators;
@@ -15,6 +15,7 @@ use crate::scope::Scope;
 use crate::tree::{Base, Expr, Kind, Place, Statement, Test, Text};
 use crate::types::Ty;
 use btf::Kind as BtfKind;
+use std::cell::Cell;
 
 /// Reads a filter: what has to hold of an event.
 ///
@@ -22,7 +23,7 @@ use btf::Kind as BtfKind;
 /// What is wrong with it, and where.
 pub fn filter(text: &str, scope: &Scope<'_>) -> Result<Test, Error> {
     let node = parse::expression(text, &|name| scope.is_type(name))?;
-    Checker { scope }.test(&node)
+    Checker::new(scope).test(&node)
 }
 
 /// Reads an output: a value, a text, or an aggregation.
@@ -30,7 +31,7 @@ pub fn filter(text: &str, scope: &Scope<'_>) -> Result<Test, Error> {
 /// # Errors
 /// What is wrong with it, and where.
 pub fn output(text: &str, scope: &Scope<'_>) -> Result<Statement, Error> {
-    let checker = Checker { scope };
+    let checker = Checker::new(scope);
     match parse::statement(text, &|name| scope.is_type(name))? {
         ast::Statement::Value(node) => Ok(Statement::Output(checker.output(&node)?)),
         ast::Statement::Aggregate(node) => Ok(Statement::Aggregate(checker.aggregate(&node)?)),
@@ -43,11 +44,16 @@ pub fn output(text: &str, scope: &Scope<'_>) -> Result<Statement, Error> {
 /// What is wrong with it, and where.
 pub fn value(text: &str, scope: &Scope<'_>) -> Result<Expr, Error> {
     let node = parse::expression(text, &|name| scope.is_type(name))?;
-    Checker { scope }.value(&node)
+    Checker::new(scope).value(&node)
 }
+
+/// Most parts of an expression, those counted again that are looked at again.
+const MOST_PARTS: u32 = 20_000;
 
 pub(crate) struct Checker<'s> {
     pub(crate) scope: &'s Scope<'s>,
+    /// Parts that may yet be looked at.
+    left: Cell<u32>,
 }
 
 /// What a part of an expression comes to.
@@ -62,9 +68,22 @@ pub(crate) enum Item {
     Text(Text),
 }
 
+impl<'s> Checker<'s> {
+    fn new(scope: &'s Scope<'s>) -> Checker<'s> {
+        Checker { scope, left: Cell::new(MOST_PARTS) }
+    }
+}
+
 impl Checker<'_> {
     fn name_of(&self, ty: &Ty) -> String {
         self.scope.types.name(ty)
+    }
+
+    /// `a 'long'`, `an 'int'`
+    fn a(&self, ty: &Ty) -> String {
+        let name = self.name_of(ty);
+        let an = name.starts_with(['a', 'e', 'i', 'o']) || name.starts_with("unsigned");
+        format!("{} '{name}'", if an { "an" } else { "a" })
     }
 
     /// One number.
@@ -96,17 +115,14 @@ impl Checker<'_> {
                 let ty = ty.pointer();
                 self.address(place, ty, span)
             }
-            Ty::Composite(_) => Err(Error::new(
-                span,
-                format!("this is a {}, not one number: name a member", self.name_of(&ty)),
-            )),
+            Ty::Composite(_) => {
+                Err(Error::new(span, format!("this is {}, not one number: name a member", self.a(&ty))))
+            }
             Ty::Incomplete(_) => {
                 Err(Error::new(span, format!("BTF does not tell what is in {}", self.name_of(&ty))))
             }
             Ty::Void => Err(Error::new(span, "this is void: cast the pointer to what it points to")),
-            Ty::Other(_) => {
-                Err(Error::new(span, format!("this is a {}: no operator takes it", self.name_of(&ty))))
-            }
+            Ty::Other(_) => Err(Error::new(span, format!("this is {}: no operator takes it", self.a(&ty)))),
             _ => Ok(Expr { kind: Kind::Load(Box::new(place)), ty, spelled, span }),
         }
     }
@@ -162,6 +178,11 @@ impl Checker<'_> {
     pub(crate) fn item(&self, node: &Node) -> Result<Item, Error> {
         use ast::BinaryOp::{Eq, Ge, Gt, Le, LogicalAnd, LogicalOr, Lt, Ne};
         let span = node.span;
+        // What stands in a list of addresses is looked at for each of them, and such lists may stand in one another.
+        let Some(left) = self.left.get().checked_sub(1) else {
+            return Err(Error::new(span, "the expression is too large"));
+        };
+        self.left.set(left);
         match &node.kind {
             NodeKind::Int(value, int) => Ok(Item::Value(Expr::constant(*value, Ty::Int(*int), span))),
             NodeKind::Str(text) => Ok(Item::Literal(text.clone())),

@@ -21,7 +21,7 @@ impl Checker<'_> {
         if let Some((tid, value)) = scope.types.enumerator(name) {
             return Ok(Item::Value(enumerator(self.scope.types.ty(tid).int(), value, span)));
         }
-        if let Some((address, ty, spelled)) = self.variable(name, span) {
+        if let Some((address, ty, spelled)) = self.variable(name, span)? {
             if ty == Ty::Void {
                 let hint = "its type is not known: cast its address, as in *(int *)&";
                 return Err(Error::new(span, format!("'{name}' is a variable of the kernel; {hint}{name}")));
@@ -106,7 +106,7 @@ impl Checker<'_> {
             }
             "args" => Err(Error::new(span, "$args is to be followed by a number in brackets: $args[0]")),
             _ => {
-                let hint = nearest(name, SPECIALS.iter().copied());
+                let hint = nearest(name, SPECIALS.iter().copied()).replace(" '", " '$");
                 let hint =
                     if hint.is_empty() { format!("; there are ${}", SPECIALS.join(", $")) } else { hint };
                 Err(Error::new(span, format!("there is no '${name}'{hint}")))
@@ -115,22 +115,35 @@ impl Checker<'_> {
     }
 
     /// A variable of the kernel: its address, what it is (void if BTF does not say), as declared.
-    pub(super) fn variable(&self, name: &str, span: Span) -> Option<(Expr, Ty, Option<Tid>)> {
+    fn variable(&self, name: &str, span: Span) -> Result<Option<(Expr, Ty, Option<Tid>)>, Error> {
         let types = &self.scope.types;
-        if let Some((var, per_cpu)) = types.kernel_variable(name) {
-            let declared = types.btf(var.space)?.get(var.id).ok()?.target()?;
-            let declared = Tid { space: var.space, id: declared };
-            let ty = types.ty(declared);
-            if per_cpu {
+        let address = (self.scope.symbol)(name);
+        let declared = types.kernel_variable(name).and_then(|(var, per_cpu)| {
+            let id = types.btf(var.space)?.get(var.id).ok()?.target()?;
+            Some((var, Tid { space: var.space, id }, per_cpu))
+        });
+        let constant = |address, ty: &Ty| Expr::constant(address, ty.clone().pointer(), span);
+        Ok(match (declared, address) {
+            (Some((var, declared, true)), Some(_)) => {
+                let ty = types.ty(declared);
                 let kind = Kind::Root(Root::PerCpu(var.id.0));
                 let address = Expr { kind, ty: ty.clone().pointer(), spelled: None, span };
-                return Some((address, ty, Some(declared)));
+                Some((address, ty, Some(declared)))
             }
-            let address = (self.scope.symbol)(name)?;
-            return Some((Expr::constant(address, ty.clone().pointer(), span), ty, Some(declared)));
-        }
-        let address = (self.scope.symbol)(name)?;
-        Some((Expr::constant(address, Ty::Void.pointer(), span), Ty::Void, None))
+            (Some((_, declared, false)), Some(address)) => {
+                let ty = types.ty(declared);
+                Some((constant(address, &ty), ty, Some(declared)))
+            }
+            (None, Some(address)) => Some((constant(address, &Ty::Void), Ty::Void, None)),
+            (Some(_), None) => {
+                let message = format!(
+                    "'{name}' is a variable of the kernel whose address nobody is told: it is not in /proc/kallsyms, or hidden there \
+                     (CONFIG_KALLSYMS_ALL, sysctl kernel.kptr_restrict)"
+                );
+                return Err(Error::new(span, message));
+            }
+            (None, None) => None,
+        })
     }
 
     /// `&e`
@@ -139,7 +152,7 @@ impl Checker<'_> {
             && !self.scope.args.iter().any(|arg| arg.name == *name)
             && self.scope.types.enumerator(name).is_none()
         {
-            let Some((mut address, ..)) = self.variable(name, span) else {
+            let Some((mut address, ..)) = self.variable(name, span)? else {
                 return Err(self.unknown(name, of.span));
             };
             address.span = span;

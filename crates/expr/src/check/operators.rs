@@ -16,7 +16,9 @@ pub(crate) fn convert(value: Expr, ty: Ty) -> Expr {
     }
     // A byte of a `_Bool` may hold anything, and a test of it tells.
     let same = from.word() == Some(to) && (ty != Ty::Bool || from == Ty::Bool);
-    if same {
+    // What has become a pointer to something else is none that the verifier could follow.
+    let other = matches!(ty, Ty::Ptr(_)) && from != ty && !matches!(value.kind, Kind::Address(_));
+    if same && !other {
         return Expr { ty, spelled: None, ..value };
     }
     Expr { kind: Kind::Convert(Box::new(value)), ty, spelled: None, span }
@@ -51,8 +53,8 @@ impl Checker<'_> {
         match value.ty.int() {
             Some(_) => Ok(value),
             None => {
-                let ty = self.name_of(&value.ty);
-                Err(Error::new(node.span, format!("an integer is expected; this is a '{ty}'")))
+                let what = self.a(&value.ty);
+                Err(Error::new(node.span, format!("an integer is expected; this is {what}")))
             }
         }
     }
@@ -76,13 +78,15 @@ impl Checker<'_> {
     }
 
     pub(super) fn binary(&self, op: BinaryOp, a: &Node, b: &Node, span: Span) -> Result<Item, Error> {
-        if matches!(op, BinaryOp::Add | BinaryOp::Sub) {
+        let (left, right) = if matches!(op, BinaryOp::Add | BinaryOp::Sub) {
             let (left, right) = (self.value(a)?, self.value(b)?);
-            if let Some(value) = self.pointer_arithmetic(op, &left, &right, span)? {
-                return Ok(Item::Value(value));
+            if matches!(left.ty, Ty::Ptr(_)) || matches!(right.ty, Ty::Ptr(_)) {
+                return self.pointer_arithmetic(op, left, right, span).map(Item::Value);
             }
-        }
-        let (left, right) = (self.integer(a)?, self.integer(b)?);
+            (left, right)
+        } else {
+            (self.integer(a)?, self.integer(b)?)
+        };
         if matches!(op, BinaryOp::Shl | BinaryOp::Shr) {
             let (ty, count) = (promoted(&left), promoted(&right));
             let (left, right) = (convert(left, Ty::Int(ty)), convert(right, Ty::Int(count)));
@@ -93,32 +97,24 @@ impl Checker<'_> {
         Ok(Item::Value(arithmetic(op, left, right, ty, span)))
     }
 
-    /// `p + i`, `i + p`, `p - i`, `p - q`; `None` where neither is a pointer.
-    fn pointer_arithmetic(
-        &self,
-        op: BinaryOp,
-        a: &Expr,
-        b: &Expr,
-        span: Span,
-    ) -> Result<Option<Expr>, Error> {
+    /// `p + i`, `i + p`, `p - i`, `p - q`.
+    fn pointer_arithmetic(&self, op: BinaryOp, a: Expr, b: Expr, span: Span) -> Result<Expr, Error> {
         let add = op == BinaryOp::Add;
         match (&a.ty, &b.ty) {
             (Ty::Ptr(to), Ty::Ptr(of)) if !add => {
                 if to != of {
-                    let (to, of) = (self.name_of(&a.ty), self.name_of(&b.ty));
-                    let message =
-                        format!("a '{of}' is subtracted from a '{to}': cast one to the other's type");
+                    let (to, of) = (self.a(&a.ty), self.a(&b.ty));
+                    let message = format!("{of} is subtracted from {to}: cast one to the other's type");
                     return Err(Error::new(span, message));
                 }
                 let size = self.stride(&a.ty, a.span)?;
-                let kind = Kind::PtrDiff { a: Box::new(a.clone()), b: Box::new(b.clone()), size };
-                Ok(Some(Expr { kind, ty: Ty::Int(IntTy::LONG), spelled: None, span }))
+                let kind = Kind::PtrDiff { a: Box::new(a), b: Box::new(b), size };
+                Ok(Expr { kind, ty: Ty::Int(IntTy::LONG), spelled: None, span })
             }
             (Ty::Ptr(_), Ty::Ptr(_)) => Err(Error::new(span, "two pointers cannot be added")),
-            (Ty::Ptr(_), _) => self.offset(a.clone(), b.clone(), !add, span).map(Some),
-            (_, Ty::Ptr(_)) if add => self.offset(b.clone(), a.clone(), false, span).map(Some),
-            (_, Ty::Ptr(_)) => Err(Error::new(span, "a pointer cannot be subtracted from a number")),
-            _ => Ok(None),
+            (Ty::Ptr(_), _) => self.offset(a, b, !add, span),
+            _ if add => self.offset(b, a, false, span),
+            _ => Err(Error::new(span, "a pointer cannot be subtracted from a number")),
         }
     }
 
@@ -185,11 +181,10 @@ impl Checker<'_> {
             (x, y) if x == y && matches!(x, Ty::Ptr(_)) => x.clone(),
             (x @ Ty::Ptr(_), _) if is_null(&b) => x.clone(),
             (_, y @ Ty::Ptr(_)) if is_null(&a) => y.clone(),
-            (Ty::Ptr(to), Ty::Ptr(_)) if **to == Ty::Void => b.ty.clone(),
-            (Ty::Ptr(_), Ty::Ptr(of)) if **of == Ty::Void => a.ty.clone(),
+            (Ty::Ptr(to), Ty::Ptr(of)) if **to == Ty::Void || **of == Ty::Void => Ty::Void.pointer(),
             (Ty::Ptr(_), _) | (_, Ty::Ptr(_)) => {
-                let (x, y) = (self.name_of(&a.ty), self.name_of(&b.ty));
-                return Err(Error::new(span, format!("one side is a '{x}', the other a '{y}'")));
+                let (x, y) = (self.a(&a.ty), self.a(&b.ty));
+                return Err(Error::new(span, format!("one side is {x}, the other {y}")));
             }
             _ => Ty::Int(promoted(&a).common(promoted(&b))),
         };
@@ -199,7 +194,6 @@ impl Checker<'_> {
 
     pub(super) fn cast(&self, name: &TypeName, of: &Node, span: Span) -> Result<Item, Error> {
         let ty = self.type_of(name)?;
-        let value = self.value(of)?;
         if !ty.is_scalar() {
             let what = self.name_of(&ty);
             let hint = if matches!(ty, Ty::Composite(_)) {
@@ -209,7 +203,12 @@ impl Checker<'_> {
             };
             return Err(Error::new(name.span, format!("nothing can be cast to '{what}'{hint}")));
         }
-        let cast = convert(value, ty);
+        let mut cast = convert(self.value(of)?, ty);
+        // Of a bit-field only the declared type is left: what its bits fit does not count any more.
+        if matches!(&cast.kind, Kind::Load(place) if place.bits.is_some()) {
+            let ty = cast.ty.clone();
+            cast = Expr { kind: Kind::Convert(Box::new(cast)), ty, spelled: None, span };
+        }
         Ok(Item::Value(Expr { span, ..cast }))
     }
 }

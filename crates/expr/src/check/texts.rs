@@ -1,5 +1,6 @@
 //! Texts, and what is compared with them.
 
+use super::calls::MOST_BYTES;
 use super::{Checker, Item};
 use crate::ast::{BinaryOp, Node, NodeKind};
 use crate::error::{Error, Span};
@@ -87,7 +88,17 @@ impl Checker<'_> {
             && name == "str"
         {
             return match args.as_slice() {
-                [of] | [of, _] => self.text_at(of, true),
+                [of] => self.text_at(of, true),
+                [of, n] => {
+                    let text = self.text_at(of, true)?;
+                    let most = self.constant(n, MOST_BYTES, "at most how many bytes are read")?;
+                    Ok(match text {
+                        Text::Comm => Text::Comm,
+                        Text::Memory { pointer, most: array } => {
+                            Text::Memory { pointer, most: Some(array.map_or(most, |array| most.min(array))) }
+                        }
+                    })
+                }
                 _ => Err(Error::new(node.span, "str() takes a pointer, and how many bytes are read at most")),
             };
         }
@@ -110,16 +121,13 @@ impl Checker<'_> {
         }
         let pointer = self.value_of(item, node.span)?;
         let Ty::Ptr(to) = &pointer.ty else {
-            let what = self.name_of(&pointer.ty);
-            return Err(Error::new(node.span, format!("this is a '{what}', not a text")));
+            let what = self.a(&pointer.ty);
+            return Err(Error::new(node.span, format!("this is {what}, not a text")));
         };
         let bytes = matches!(**to, Ty::Char) || to.int().is_some_and(|int| int.size == 1 && **to != Ty::Bool);
         if !any && !bytes {
-            let what = self.name_of(&pointer.ty);
-            return Err(Error::new(
-                node.span,
-                format!("this is a '{what}', not a text: str() reads it as one"),
-            ));
+            let what = self.a(&pointer.ty);
+            return Err(Error::new(node.span, format!("this is {what}, not a text: str() reads it as one")));
         }
         Ok(Text::Memory { pointer: Box::new(pointer), most })
     }

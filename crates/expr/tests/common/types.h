@@ -1,0 +1,38 @@
+typedef unsigned char u8; typedef signed char s8; typedef unsigned short u16; typedef short s16;
+typedef unsigned int u32; typedef int s32; typedef unsigned long u64; typedef long s64; typedef _Bool bool;
+typedef u16 __be16; typedef u32 __be32;
+enum color { RED, GREEN = 5, BLUE };
+enum temp { COLD = -5, MILD = 0, HOT = 40 };
+enum wide { W_SMALL = 1, W_BIG = 0x100000000ul };
+enum deep { D_LOW = -3, D_HIGH = 0x7fffffffffffffffl };
+enum __attribute__((packed)) tiny { TINY_A, TINY_B = 200 };
+enum over { OVER = 0x80000000u };
+struct outer;
+struct unknown;
+struct inner { short s; unsigned char b; signed char c; int i; };
+struct node { struct node *next; struct node **link; int val; char name[16]; const char *text; void *opaque; struct outer *up; int (*fn)(int); };
+typedef struct node node_t;
+struct __attribute__((packed)) packed { u8 a; u16 b; u32 c; u64 d; s16 e; s32 f; s64 g; struct node *p; struct inner in; };
+struct bits {
+	u32 u1:1; u32 u3:3; u32 u7:7; u32 u13:13; u32 u8_:8;
+	u32 u31:31; u32 u1b:1; u32 u32_:32;
+	int s1:1; int s2:2; int s5:5; int s17:17; int s7:7; int s31:31; int s1b:1; int s32_:32;
+	u64 l33:33; u64 l31:31; s64 sl40:40; s64 sl24:24; u64 l63:63; u64 l1:1; u64 l64:64; s64 sl64:64;
+	bool flag:1; u8 lo:3; u8 hi:4; u16 w11:11; s16 w5:5; enum color col:4; enum temp tmp:7; u8 last:8;
+};
+struct __attribute__((packed)) pbits { u64 a:3; u64 b:64; u32 c:29; s64 d:61; u8 e:8; s32 f:32; s64 g:64; u64 h:57; s64 i:63; };
+union either { int i; u8 bytes[4]; struct inner in; u64 w; };
+struct pair { long a; int b; short c; s8 d; u8 e; };
+struct values { u32 lo:20; u32 hi:12; struct inner in; u8 tail[4]; };
+struct outer {
+	s8 c8; u8 b8; s16 s16_; u16 u16_; s32 i32; u32 u32_; s64 i64; u64 u64_;
+	bool flag; char ch; float real; __int128 huge;
+	struct inner in; struct inner arr[3]; int grid[2][3]; struct node *nodes[4];
+	union { int anon_i; struct { short lo; unsigned short hi; }; };
+	union either un;
+	struct node *head; node_t **pp; void *vp; const char *str; char comm[16]; u8 mac[6]; __be16 port; __be32 addr; u8 addr6[16];
+	enum color color; enum temp temp; enum wide wide; enum deep deep; enum tiny tiny; enum over over;
+	const volatile int cv; int (*fn)(int); struct unknown *hidden; struct bits bits; struct pbits pb; struct packed pk;
+	bool *flags; u8 *bytes; s16 *shorts; int (*row)[3];
+	struct outer *self; int len; int flex[];
+};
