@@ -72,7 +72,7 @@ pub fn find_where(matches: impl Fn(&str) -> bool) -> Result<Vec<Symbol>, Error> 
     find_where_in(Path::new("/proc/kallsyms"), matches)
 }
 
-fn find_where_in(path: &Path, matches: impl Fn(&str) -> bool) -> Result<Vec<Symbol>, Error> {
+pub(crate) fn find_where_in(path: &Path, matches: impl Fn(&str) -> bool) -> Result<Vec<Symbol>, Error> {
     let io_error = |source| Error::Io { path: path.into(), source };
     let mut reader = open(path)?;
     let mut found = Vec::new();
@@ -163,6 +163,19 @@ impl Table {
     /// (no CONFIG_KALLSYMS_ALL).
     pub fn load_code_and_data() -> Result<(Table, Table), Error> {
         Table::load_kinds(Path::new("/proc/kallsyms"), true)
+    }
+
+    /// Tables of code and data made of symbols that are not the running kernel's own words.
+    pub(crate) fn of_symbols(symbols: &[Symbol]) -> (Table, Table) {
+        let (mut code, mut data) = (Table::with_room(0, 0), Table::with_room(0, 0));
+        for symbol in symbols {
+            let line = format!("{:016x} {} {}", symbol.address, symbol.kind, symbol.name);
+            code.line(line.as_bytes(), is_code);
+            data.line(line.as_bytes(), is_data);
+        }
+        code.sort();
+        data.sort();
+        (code, data)
     }
 
     fn with_room(symbols: usize, names: usize) -> Table {

@@ -8,12 +8,14 @@
 #![forbid(unsafe_code)]
 
 mod build_id;
+mod files;
 mod kallsyms;
 pub mod lines;
 mod live;
 mod namesakes;
 
 pub use build_id::BuildId;
+pub use files::{CodeFiles, FileSymbols};
 pub use kallsyms::{Error, Extent, Resolved, Symbol, Table, find, find_in, find_where};
 pub use live::{Live, Unreadable};
 pub use namesakes::{namesakes, namesakes_in};

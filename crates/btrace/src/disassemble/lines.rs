@@ -19,6 +19,11 @@ impl Finder {
         Finder { source: Some(source) }
     }
 
+    /// Of none.
+    pub fn without() -> Finder {
+        Finder { source: None }
+    }
+
     /// The lines that a listing of this code will show.
     pub fn of_code(&mut self, disassembler: &mut Disassembler, code: &[u8], address: u64) -> Known {
         let mut known = Known::new();

@@ -3,7 +3,7 @@
 
 mod elf;
 mod error;
-mod find;
+pub(crate) mod find;
 mod kernel;
 mod package;
 mod paths;
