@@ -60,6 +60,7 @@
 #![forbid(unsafe_code)]
 
 mod arm64;
+pub mod bpf_jit;
 mod decoded;
 mod labels;
 mod line;

@@ -12,7 +12,7 @@ pub enum Bytes {
     /// What was built, because what runs cannot be read.
     Files {
         /// The files.
-        files: CodeFiles,
+        files: Box<CodeFiles>,
         /// Why.
         why: String,
         /// It was said.
@@ -111,7 +111,7 @@ impl Known {
                 let bytes = match Live::open() {
                     Ok(live) => Bytes::Live(live),
                     Err(why) => Bytes::Files {
-                        files: CodeFiles::new(&code, vmlinux),
+                        files: Box::new(CodeFiles::new(&code, vmlinux)),
                         why: why.to_string(),
                         is_said: false,
                     },
@@ -130,6 +130,11 @@ impl Known {
             ));
         }
         let why = hidden.to_string();
-        Ok(Known { code, data, list: Names::File(all), bytes: Bytes::Files { files, why, is_said: true } })
+        Ok(Known {
+            code,
+            data,
+            list: Names::File(all),
+            bytes: Bytes::Files { files: Box::new(files), why, is_said: true },
+        })
     }
 }

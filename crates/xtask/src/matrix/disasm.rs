@@ -99,7 +99,9 @@ pub(super) const CHECKS: &[Check] = &[
         name: "disassembly of programs: prototype, source text, subprograms, helpers and maps by name; --xlated",
         command: r"
             waiting bpf-programs 0; btrace -d -p pid:$w:weigh --xlated >/tmp/o; cat /tmp/o
-            btrace -d -p pid:$w --xlated; s=$?; kill -USR1 $w; wait $w && exit $s",
+            btrace -d -p pid:$w --xlated; s=$?
+            btrace -v -d -p pid:$w --xlated 2>&1 >/dev/null | grep ' stand before their own '
+            kill -USR1 $w; wait $w && exit $s",
         judge: |ran| {
             ensure!(ran.status == 0 && ran.stderr.is_empty(), "{} {:?}", ran.status, ran.stderr);
             let weigh =
@@ -117,6 +119,14 @@ pub(super) const CHECKS: &[Check] = &[
             ] {
                 ensure!(ran.stdout.contains(part), "no {part:?} in {}", ran.stdout);
             }
+            // Each instruction of BPF stands above its own machine code.
+            let shares: Vec<&str> =
+                ran.stdout.lines().filter(|l| l.contains(" stand before their own ")).collect();
+            let is_whole = |line: &&str| {
+                let words: Vec<&str> = line.split(' ').collect();
+                matches!(words.as_slice(), [_, own, "of", all, ..] if own == all && own.parse::<u32>().is_ok_and(|n| n > 0))
+            };
+            ensure!(shares.len() > 3 && shares.iter().all(is_whole), "{shares:#?}");
             ensure!(!ran.stdout.contains("(bad)") && !ran.stdout.contains("unknown#"), "{}", ran.stdout);
             Ok(())
         },
