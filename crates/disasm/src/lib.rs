@@ -75,7 +75,7 @@ mod x86;
 pub use line::{Flow, Instruction, Line, Source, Target, TargetKind, Targets};
 pub use lines::{Disassembler, Lines};
 pub use padding::trim_padding;
-pub use site::Site;
+pub use site::{Site, StaticBranch, Target as BranchTarget};
 pub use symbols::{Frame, NoSymbols, Symbol, Symbols};
 
 /// Whose machine code.

@@ -163,7 +163,7 @@ impl<S: Symbols + ?Sized> Lines<'_, S> {
         let called = targets.iter().find(|target| matches!(target.kind, TargetKind::Call | TargetKind::Jump));
         let site = self
             .symbols
-            .site(address)
+            .site(address, decoded.flow)
             .or_else(|| site::recognise(&decoded, bytes, around, called.and_then(|target| target.symbol)));
         self.at_entry &= decoded.class == Class::Landing;
         self.falls_through = match decoded.class {
@@ -189,7 +189,10 @@ fn targets<'a, S: Symbols + ?Sized>(decoded: &Decoded, labels: &Labels, symbols:
     let mut places = list.iter_mut();
     for (kind, address) in decoded.targets.iter().flatten() {
         let (kind, address) = (*kind, *address);
-        let symbol = symbols.symbol(address);
+        let symbol = match kind {
+            TargetKind::PerCpu => symbols.per_cpu(address),
+            _ => symbols.symbol(address),
+        };
         let goes = matches!(kind, TargetKind::Call | TargetKind::Jump);
         // Of numbers that may be addresses it is the symbol that says so.
         if symbol.is_none() && matches!(kind, TargetKind::Immediate | TargetKind::PerCpu) {

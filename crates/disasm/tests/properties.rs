@@ -1,7 +1,9 @@
 //! What holds for any bytes.
 
 use disasm::bpf_jit::{Run, align};
-use disasm::{Arch, Disassembler, Flow, Frame, Line, Site, Symbol, Symbols, Syntax, render, trim_padding};
+use disasm::{
+    Arch, Disassembler, Flow, Frame, Line, Site, StaticBranch, Symbol, Symbols, Syntax, render, trim_padding,
+};
 use proptest::prelude::*;
 
 /// Answers every question, from the address alone.
@@ -31,8 +33,9 @@ impl Symbols for Chatty {
         (address & 1 == 0).then_some(Frame { function: "", file: "b.c", line: 7, column: 0 })
     }
 
-    fn site(&self, address: u64) -> Option<Site> {
-        (address & 63 == 9).then_some(Site::StaticBranchOff)
+    fn site(&self, address: u64, flow: Flow) -> Option<Site<'_>> {
+        let branch = StaticBranch { key: self.symbol(address), is_on: flow == Flow::Jump, target: None };
+        (address & 63 == 9).then_some(Site::StaticBranch(branch))
     }
 }
 

@@ -16,6 +16,11 @@ mod namesakes;
 
 pub use build_id::BuildId;
 pub use files::{CodeFiles, FileSymbols};
-pub use kallsyms::{Error, Extent, Resolved, Symbol, Table, find, find_in, find_where};
+pub use kallsyms::{Error, Extent, Kallsyms, Resolved, Symbol, Table, find, find_in, find_where};
 pub use live::{Live, Unreadable};
+/// Where the sections of a loaded module lie (/sys/module/NAME/sections, root's to read); empty where that is not told.
+pub fn module_sections(name: &str) -> std::collections::HashMap<String, u64> {
+    lines::find::Places::of_system(std::path::Path::new("/")).module_sections(name)
+}
+
 pub use namesakes::{namesakes, namesakes_in};

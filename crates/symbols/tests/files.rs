@@ -114,7 +114,10 @@ fn a_kernel_that_hides_its_addresses_is_shown_as_linked() {
     assert_eq!(files.remarks().len(), 1);
     let found = symbols.all.iter().find(|s| s.name == "dev_open").expect("dev_open");
     assert_eq!((found.kind, found.address), ('T', system.address("dev_open") - MOVED));
-    assert_eq!(symbols.code.resolve(found.address + 1).map(|s| (s.name, s.offset)), Some(("dev_open", 1)));
+    assert_eq!(
+        symbols.tables.code.resolve(found.address + 1).map(|s| (s.name, s.offset)),
+        Some(("dev_open", 1))
+    );
     assert_eq!(files.read(None, LINKED, want.len()).expect("read"), want);
 }
 

@@ -3,7 +3,7 @@
 use anyhow::{Context, bail};
 use btrace::logging::say;
 use std::path::Path;
-use symbols::{CodeFiles, FileSymbols, Live, Symbol, Table};
+use symbols::{CodeFiles, FileSymbols, Kallsyms, Live, Symbol, Table};
 
 /// A reader of code.
 pub enum Bytes {
@@ -90,10 +90,8 @@ impl Names {
 
 /// What is known of the kernel's code.
 pub struct Known {
-    /// Its code.
-    pub code: Table,
-    /// Its data.
-    pub data: Table,
+    /// Its symbols, by address.
+    pub tables: Kallsyms,
     /// Its symbols, one by one.
     pub list: Names,
     /// Its bytes.
@@ -106,22 +104,22 @@ impl Known {
     /// # Errors
     /// Neither the kernel nor a file tells.
     pub fn open(vmlinux: Option<&Path>) -> anyhow::Result<Known> {
-        let hidden = match Table::load_code_and_data() {
-            Ok((code, data)) => {
+        let hidden = match Table::load_all() {
+            Ok(tables) => {
                 let bytes = match Live::open() {
                     Ok(live) => Bytes::Live(live),
                     Err(why) => Bytes::Files {
-                        files: Box::new(CodeFiles::new(&code, vmlinux)),
+                        files: Box::new(CodeFiles::new(&tables.code, vmlinux)),
                         why: why.to_string(),
                         is_said: false,
                     },
                 };
-                return Ok(Known { code, data, list: Names::Kernel, bytes });
+                return Ok(Known { tables, list: Names::Kernel, bytes });
             }
             Err(hidden @ symbols::Error::Hidden { .. }) => hidden,
             Err(error) => return Err(error).context("names and addresses of code come from /proc/kallsyms"),
         };
-        let (mut files, FileSymbols { code, data, all }) = CodeFiles::as_linked(vmlinux)
+        let (mut files, FileSymbols { tables, all }) = CodeFiles::as_linked(vmlinux)
             .map_err(|file| anyhow::anyhow!("{hidden}; {file}"))
             .context("names and addresses of code come from /proc/kallsyms")?;
         for remark in files.remarks() {
@@ -131,8 +129,7 @@ impl Known {
         }
         let why = hidden.to_string();
         Ok(Known {
-            code,
-            data,
+            tables,
             list: Names::File(all),
             bytes: Bytes::Files { files: Box::new(files), why, is_said: true },
         })

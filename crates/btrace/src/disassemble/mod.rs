@@ -5,6 +5,7 @@ mod bytes;
 mod lines;
 mod listing;
 mod names;
+mod patched;
 mod place;
 mod program;
 mod show;
@@ -21,11 +22,12 @@ use disasm::{Arch, Disassembler, Line, NoSymbols, Syntax};
 use lines::Finder;
 use listing::Listing;
 use names::Names;
+use patched::Tables;
 use place::{Code, Place};
 use show::{Head, Show};
 use std::rc::Rc;
-use symbols::Table;
 use symbols::lines::Source;
+use symbols::{Kallsyms, Table};
 
 use trace::{Kernel, split_list};
 
@@ -42,6 +44,8 @@ const LONGEST: u64 = 16;
 struct Tools {
     code: Rc<Table>,
     data: Table,
+    per_cpu: Table,
+    patched: Tables,
     lines: Finder,
     arch: Arch,
     disassembler: Disassembler,
@@ -70,7 +74,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         }
         opened => opened,
     };
-    let Known { code, data, list, mut bytes } = Known::open(args.vmlinux.as_deref())?;
+    let Known { tables: Kallsyms { code, data, per_cpu }, list, mut bytes } =
+        Known::open(args.vmlinux.as_deref())?;
     let code = Rc::new(code);
     // All names first, so that a wrong one is said before anything is shown.
     let mut failed = false;
@@ -99,7 +104,16 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let syntax = if args.disasm_intel_syntax { Syntax::Intel } else { Syntax::Att };
     let mut out = Listing::open(args.output.as_deref())?;
     let show = Show::new(args, out.is_terminal);
-    let mut tools = Tools { code, data, lines, arch, disassembler: Disassembler::new(arch, syntax), show };
+    let mut tools = Tools {
+        code,
+        data,
+        per_cpu,
+        patched: Tables::default(),
+        lines,
+        arch,
+        disassembler: Disassembler::new(arch, syntax),
+        show,
+    };
     if let Bytes::Live(live) = &bytes {
         log::info!("the bytes are live, from {live}");
     }
@@ -186,9 +200,17 @@ fn kernel_code(
         let len = end.map_or(rest.len(), |end| rest.len().min(end.saturating_sub(at).max(1) as usize));
         let (piece, others) = rest.split_at_checked(len).unwrap_or((rest, &[]));
         let name = if at == symbol { name.to_string() } else { format!("{name}+{:#x}", at - symbol) };
-        let known = tools.lines.of_code(&mut tools.disassembler, piece, at);
-        let names = Names { code: &tools.code, data: &tools.data, own: &[], lines: &known };
         let module = here.as_ref().map_or(one.module.as_deref(), |extent| extent.module);
+        let known = tools.lines.of_code(&mut tools.disassembler, piece, at, module);
+        let patched = tools.patched.of(module, &tools.code, live);
+        let names = Names {
+            code: &tools.code,
+            data: &tools.data,
+            per_cpu: &tools.per_cpu,
+            patched: &patched,
+            own: &[],
+            lines: &known,
+        };
         let head = Head { name: &name, module, prototype: None, program: None, address: at, bytes: piece };
         tools.show.function(&mut tools.disassembler, &names, &head, &[], &mut text);
         rest = others;

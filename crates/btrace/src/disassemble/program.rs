@@ -4,6 +4,7 @@ use super::Tools;
 use super::lines::Known;
 use super::listing::Listing;
 use super::names::{Names, Own};
+use super::patched::Patched;
 use super::show::{Before, Head};
 use asm::Insn;
 use btf::Kind;
@@ -51,7 +52,14 @@ pub fn show(
     own.sort_by_key(|own| own.address);
     let patched: Vec<Vec<u8>> = program.functions.iter().map(|f| now(live, f)).collect();
     let lines = symbols::lines::program_lines(program.id)?.unwrap_or_default();
-    let names = Names { code: &tools.code, data: &tools.data, own: &own, lines: &Known::new() };
+    let names = Names {
+        code: &tools.code,
+        data: &tools.data,
+        per_cpu: &tools.per_cpu,
+        patched: &Patched::default(),
+        own: &own,
+        lines: &Known::new(),
+    };
     let translation = match args.xlated {
         true => Some(Translation { program, code: &tools.code, call_base: call_base()? }),
         false => None,

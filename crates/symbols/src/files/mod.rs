@@ -8,7 +8,7 @@ mod image;
 mod unpack;
 
 use crate::lines::find::Places;
-use crate::{BuildId, Symbol, Table, kallsyms};
+use crate::{BuildId, Kallsyms, Symbol, Table, kallsyms};
 use image::Image;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -38,7 +38,7 @@ impl CodeFiles {
         CodeFiles {
             places: Places::of_system(root),
             given: vmlinux.map(Path::to_path_buf),
-            anchors: table.anchors().to_vec(),
+            anchors: table.anchors(),
             kernel: None,
             modules: HashMap::new(),
             remarks: Vec::new(),
@@ -61,8 +61,8 @@ impl CodeFiles {
         let places = Places::of_system(root);
         let image = open_kernel(&places, vmlinux, &[])?;
         let all = image.symbols()?;
-        let (code, data) = Table::of_symbols(&all);
-        if code.is_empty() {
+        let tables = Table::of_symbols(&all);
+        if tables.code.is_empty() {
             return Err(format!("{}: has no symbols", image.path().display()));
         }
         let mut files = CodeFiles {
@@ -74,7 +74,7 @@ impl CodeFiles {
             remarks: image.remarks(),
         };
         files.kernel = Some(Ok(image));
-        Ok((files, FileSymbols { code, data, all }))
+        Ok((files, FileSymbols { tables, all }))
     }
 
     /// Up to `len` bytes of code from `address` on, of the kernel or of a module: fewer, or none, where the file has no more.
@@ -113,10 +113,8 @@ impl CodeFiles {
 
 /// The symbols of the kernel's file, at the addresses that it was linked for.
 pub struct FileSymbols {
-    /// Its code.
-    pub code: Table,
-    /// Its data.
-    pub data: Table,
+    /// By address.
+    pub tables: Kallsyms,
     /// All of them.
     pub all: Vec<Symbol>,
 }
