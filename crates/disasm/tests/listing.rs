@@ -236,7 +236,7 @@ fn intels_syntax_and_colour() {
         "\
 ; function+0x0
 L1:
-0xffffffff81000000: mov    rax,[rip+0xfffff9]  ; table+0x0
+0xffffffff81000000: mov    rax,QWORD PTR [rip+0xfffff9]  ; table+0x0
 0xffffffff81000007: jmp    0xffffffff81000000  ; L1 function+0x0
 "
     );

@@ -6,6 +6,7 @@ mod intel;
 pub(crate) mod jit;
 mod shape;
 mod spelling;
+mod spelling_intel;
 
 use crate::decoded::{BAD, Class, Decoded};
 use crate::labels::Labels;
@@ -71,7 +72,7 @@ impl<'a> Cursor<'a> {
         }
         let operands_at = match writer {
             Writer::Att(att) => att.write(instruction, bytes, text),
-            Writer::Intel(intel) => intel.write(instruction, text),
+            Writer::Intel(intel) => intel.write(instruction, bytes, text),
         };
         Decoded {
             length: bytes.len(),

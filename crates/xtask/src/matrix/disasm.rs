@@ -57,7 +57,7 @@ pub(super) const CHECKS: &[Check] = &[
                 "; bpf_trampoline_",
                 " [bpf] at 0x",
                 "__bpf_prog_enter",
-                "; vfs_read+0x0 [bpf ",
+                "_vfs_read+0x0 [bpf ",
                 "__bpf_prog_exit",
                 "; vfs_read+0x",
             ] {
