@@ -51,7 +51,7 @@ pub trait Symbols {
     }
 
     /// What the kernel patches at the instruction at an address, which goes on by `flow` now, when the caller knows better than bytes and
-    /// names tell (from the kernel's tables).
+    /// names tell (from the kernel's tables). Asked about what may be such.
     fn site(&self, address: u64, flow: Flow) -> Option<Site<'_>> {
         let _ = (address, flow);
         None

@@ -1,7 +1,7 @@
 //! Addresses, names and source lines of the running kernel.
 //!
 //! `/proc/kallsyms` by name without keeping it ([`find`]), and as a table for addresses ([`Table`]); the source lines of
-//! addresses ([`lines::Source`]). User processes come with their issue.
+//! addresses ([`lines::Source`]); the bytes of code, live ([`Live`]) or from files ([`CodeFiles`]). User processes come with their issue.
 //!
 //! Reading kallsyms costs tens of milliseconds (122,000 lines on a small kernel), so nothing on the path of a plain
 //! trace does it: it is for errors, stacks and addresses.
