@@ -15,7 +15,7 @@ mod live;
 mod namesakes;
 
 pub use build_id::BuildId;
-pub use files::{CodeFiles, FileSymbols};
+pub use files::{CodeFiles, FileSymbols, code_in};
 pub use kallsyms::{Error, Extent, Kallsyms, Resolved, Symbol, Table, find, find_in, find_where};
 pub use live::{Live, Unreadable};
 /// Where the sections of a loaded module lie (/sys/module/NAME/sections, root's to read); empty where that is not told.

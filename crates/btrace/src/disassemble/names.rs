@@ -35,6 +35,22 @@ pub struct Own {
     pub kind: String,
 }
 
+/// How far into what kallsyms has among the code a key may lie: tracepoints are there on some kernels (7.2).
+const INTO: u64 = 64;
+
+impl Names<'_> {
+    /// The name of a key: of data.
+    fn key(&self, address: u64) -> Option<Symbol<'_>> {
+        let near = self.code.resolve(address).filter(|found| found.offset < INTO);
+        let data = self.data.resolve(address);
+        match (near, data) {
+            (Some(near), Some(data)) if data.offset < near.offset => Some(symbol(&data)),
+            (Some(near), _) => Some(symbol(&near)),
+            (None, data) => data.as_ref().map(symbol),
+        }
+    }
+}
+
 impl disasm::Symbols for Names<'_> {
     fn symbol(&self, address: u64) -> Option<Symbol<'_>> {
         let at = self.own.partition_point(|own| own.address <= address).checked_sub(1);
@@ -65,13 +81,13 @@ impl disasm::Symbols for Names<'_> {
             let jumps = flow == Flow::Jump;
             let target = BranchTarget { address: branch.target, symbol: self.symbol(branch.target) };
             return Some(Site::StaticBranch(StaticBranch {
-                key: self.data.resolve(branch.key).as_ref().map(symbol),
+                key: self.key(branch.key),
                 is_on: jumps != branch.is_likely,
                 target: (!jumps).then_some(target),
             }));
         }
         let key = self.patched.call(address)?;
-        let name = self.data.resolve(key).filter(|key| key.offset == 0).map(|key| key.name);
+        let name = self.key(key).filter(|key| key.offset == 0).map(|key| key.name);
         Some(Site::StaticCall(name.map(|name| name.strip_prefix("__SCK__").unwrap_or(name))))
     }
 

@@ -119,6 +119,32 @@ pub struct FileSymbols {
     pub all: Vec<Symbol>,
 }
 
+/// The code of a file of which nothing is checked, as the kernel's and as a module's whose sections of code lie at the addresses of
+/// `at`: 256 bytes from each of `addresses`, whatever runs.
+///
+/// # Errors
+/// What is wrong with the file.
+pub fn code_in(file: &[u8], at: &HashMap<String, u64>, addresses: &[u64]) -> Result<Vec<Vec<u8>>, String> {
+    const LEN: usize = 256;
+    let path = Path::new("file");
+    let moved = [("_stext", 0xffff_ffff_9100_0000)];
+    let images = [
+        Image::of_kernel(path, Bytes::Unpacked(file.into()), &moved),
+        Image::of_kernel(path, Bytes::Unpacked(file.into()), &[]),
+        Image::of_module(path, Bytes::Unpacked(file.into()), at, &|names| {
+            names.iter().map(|name| ((*name).to_string(), 0xffff_ffff_8100_0000)).collect()
+        }),
+    ];
+    let mut read = Vec::new();
+    for image in images.into_iter().flatten() {
+        image.symbols()?;
+        for address in addresses {
+            read.push(image.read(*address, LEN)?);
+        }
+    }
+    Ok(read)
+}
+
 fn open_kernel(
     places: &Places,
     given: Option<&Path>,
