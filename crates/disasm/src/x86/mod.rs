@@ -4,6 +4,7 @@ mod att;
 mod facts;
 mod intel;
 pub(crate) mod jit;
+mod jit_alu;
 mod shape;
 mod spelling;
 mod spelling_intel;
