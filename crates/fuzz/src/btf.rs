@@ -125,6 +125,7 @@ fn plan(kernel: &Kernel, random: &mut Random) {
             expressions: Default::default(),
             force: true,
             stack: random.one_in(2),
+            branches: random.one_in(2),
             string_size: 64,
             ring_size: 1 << 16,
         };
