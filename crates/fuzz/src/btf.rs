@@ -195,7 +195,11 @@ pub fn kernel() -> Vec<u8> {
         "bpf_func_id",
         4,
         false,
-        &[("BPF_FUNC_ringbuf_reserve", 131), ("BPF_FUNC_get_current_task_btf", 158)],
+        &[
+            ("BPF_FUNC_ringbuf_reserve", 131),
+            ("BPF_FUNC_get_current_task_btf", 158),
+            ("BPF_FUNC_get_branch_snapshot", 176),
+        ],
     );
     let text = b.qualified(Kind::Const, char);
     let text = b.ptr(text);

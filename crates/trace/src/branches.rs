@@ -115,7 +115,7 @@ impl<'a> Snapshot<'a> {
             Ok(length) if length <= ROOM as usize => {
                 let records = room.get(..length).unwrap_or(room);
                 // ENOENT, as the helper itself says when there is none.
-                if records.is_empty() { Snapshot::Fault(-2) } else { Snapshot::Taken(Branches { records }) }
+                if records.is_empty() { Snapshot::Fault(-2) } else { Snapshot::Taken(Branches::new(records)) }
             }
             // EPROTO.
             Ok(_) => Snapshot::Fault(-71),
@@ -128,6 +128,13 @@ impl<'a> Snapshot<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct Branches<'a> {
     records: &'a [u8],
+}
+
+impl<'a> Branches<'a> {
+    /// Reads records as the kernel hands them over; what is left of the bytes is no record.
+    pub fn new(records: &'a [u8]) -> Branches<'a> {
+        Branches { records }
+    }
 }
 
 impl Iterator for Branches<'_> {

@@ -105,11 +105,97 @@ fn find(f: &mut Func<'_>, bits: u32, ctx: Reg) -> (Reg, Reg) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::filter::Filter;
+    use crate::kernel::SessionKfuncs;
+    use crate::program::{self, ArgAccess, Ends};
+    use crate::request::Scope;
+    use crate::{Kernel, Mode, Pattern, Request, TargetKind, TargetSpec};
+    use asm::Program;
+    use btf::TypeId;
 
     #[test]
     fn there_are_cells_for_every_cpu_and_not_too_many() {
         assert_eq!([1, 4, 5, 8, 64, 10_000].map(cells), [6, 6, 7, 7, 10, 10]);
         assert_eq!(size(6), 64 << 10);
         assert_eq!(size(10), 1 << 20);
+    }
+
+    /// A plan of the running kernel's `vfs_read`, with everything that costs stack.
+    fn plan(mode: Mode) -> Option<Plan> {
+        let kernel = match Kernel::running() {
+            Ok(kernel) => kernel,
+            Err(error) => {
+                println!("SKIP: {error}");
+                return None;
+            }
+        };
+        let pattern = Pattern::new("vfs_read").expect("pattern");
+        let request = Request {
+            targets: vec![TargetSpec { kind: TargetKind::Function, pattern, scope: Scope::default() }],
+            programs: Vec::new(),
+            mode,
+            filter: Filter { tgids: vec![1, 2, 3], not_tgid: Some(4), followed: true, ..Filter::default() },
+            expressions: Default::default(),
+            force: false,
+            stack: true,
+            branches: true,
+            string_size: 64,
+            pointees: true,
+            ring_size: 1 << 16,
+        };
+        match Plan::new(&kernel, &request) {
+            Err(error @ crate::Error::NoBranchSnapshot) => {
+                println!("SKIP: {error}");
+                None
+            }
+            plan => Some(plan.expect("plan")),
+        }
+    }
+
+    /// The snapshot is the first call, and before it nothing jumps.
+    fn begins_with_the_snapshot(what: &str, program: &Program) {
+        const CALL: u64 = 0x85;
+        let code = program.assemble(&asm::Options::default()).expect("assemble");
+        assert!(code.stack_used <= 512, "{what}: {}", code.stack_used);
+        for insn in code.relocate(|_| 3).expect("maps") {
+            let (opcode, immediate) = (insn & 0xff, (insn >> 32) as u32);
+            if opcode == CALL {
+                assert_eq!(immediate.cast_signed(), Helper::GET_BRANCH_SNAPSHOT.0, "{what}");
+                return;
+            }
+            // BPF_JMP and BPF_JMP32.
+            assert!(![5, 6].contains(&(opcode & 7)), "{what}: a jump before the snapshot");
+        }
+        panic!("{what}: no snapshot");
+    }
+
+    #[test]
+    fn nothing_is_called_and_nothing_jumps_before_the_snapshot() {
+        let kfuncs = SessionKfuncs { is_return: TypeId(1), cookie: TypeId(2) };
+        let (Some(both), Some(entries)) = (plan(Mode::Both), plan(Mode::Entry)) else { return };
+        let (entry, exit) = (&both.probes[0], &both.probes[1]);
+        for access in [ArgAccess::Plain, ArgAccess::Copied] {
+            begins_with_the_snapshot("fentry", &program::event(&both, 0, entry, access));
+            begins_with_the_snapshot("fexit", &program::event(&both, 1, exit, access));
+            begins_with_the_snapshot("fsession", &program::session(&both, kfuncs, 1, exit, access));
+        }
+        begins_with_the_snapshot("kprobe", &program::kprobe(&entries, 0, &entries.probes[0]));
+        begins_with_the_snapshot("kept entry", &program::keep(&both, 1, exit));
+        begins_with_the_snapshot("kretprobe", &program::kretprobe(&both, 1, exit));
+        let entry_groups = [vec![0]];
+        let exit_groups = [vec![1]];
+        begins_with_the_snapshot("many entries", &program::many(&entries, &entry_groups, Ends::Entries));
+        begins_with_the_snapshot("many", &program::many(&both, &exit_groups, Ends::Both(kfuncs)));
+        begins_with_the_snapshot("fork", &program::fork(&both, Ends::Both(kfuncs), 2, true));
+        begins_with_the_snapshot("dispatch", &program::dispatch(&both, Ends::Both(kfuncs), 2, 0));
+        begins_with_the_snapshot("dispatch entries", &program::dispatch(&entries, Ends::Entries, 2, 2));
+    }
+
+    #[test]
+    fn the_records_lie_before_the_stack() {
+        let Some(both) = plan(Mode::Both) else { return };
+        let layout = &both.probes[0].layout;
+        assert_eq!(layout.branch_bytes(), Some(776));
+        assert!(layout.branches < layout.stack);
     }
 }
