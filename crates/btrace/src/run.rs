@@ -1,5 +1,6 @@
 //! A trace from its start to its summary.
 
+use crate::branch_records;
 use crate::cli::Args;
 use crate::clock::Clock;
 use crate::logging::say;
@@ -8,7 +9,7 @@ use crate::output::{Flow, Output};
 use crate::progress::Shown;
 use crate::render::{Renderer, StackOptions, Style, Symbols, colour_wanted};
 use anyhow::{Context, bail};
-use bpf::{Held, Signals, Watched};
+use bpf::{BranchRecords, Held, Signals, Watched};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::os::fd::AsFd;
@@ -41,6 +42,8 @@ pub struct Running {
     clock: Clock,
     output: Output,
     signals: Signals,
+    /// Held for as long as the CPUs are to record branches.
+    _branches: Option<BranchRecords>,
     command: Option<Held>,
     /// Processes that are traced alone and have not ended yet.
     watched: Vec<Watched>,
@@ -88,6 +91,7 @@ impl Running {
         request.filter.cgroups =
             args.filter_cgroup.iter().map(|path| Cgroup::find(&kernel, path)).collect::<Result<_, _>>()?;
         let plan = Plan::new(&kernel, &request)?;
+        let branches = branch_records::start(args)?;
         check_gathering(args, &plan)?;
         // The types are needed no longer; their memory is better used for events.
         drop(kernel);
@@ -132,6 +136,7 @@ impl Running {
             clock,
             output,
             signals,
+            _branches: branches,
             command,
             watched,
             limit: args.limit_events,
@@ -430,8 +435,8 @@ fn check_gathering(args: &Args, plan: &Plan) -> anyhow::Result<()> {
 
 /// What shows the events of a session's probes. It reads the kernel's symbols if it has a use for them, our programs' too.
 fn ours(session: &Session) -> anyhow::Result<BTreeSet<String>> {
-    let stacks = session.probes().iter().any(|probe| probe.layout.stack.is_some());
-    Ok(if stacks { session.tags()? } else { BTreeSet::new() })
+    let code = |probe: &trace::Probe| probe.layout.stack.is_some() || probe.layout.branch_bytes().is_some();
+    Ok(if session.probes().iter().any(code) { session.tags()? } else { BTreeSet::new() })
 }
 
 /// Watches the processes that are traced alone. Where that is refused the trace does not end by itself.
