@@ -271,7 +271,8 @@ const SIGNS: Check = Check {
             ("min(~0ull)", "18446744073709551615"),
             ("min((long)(1ull << 63))", "-9223372036854775808"),
         ] {
-            ensure!(one(text)?["value"].to_string() == value, "{text}: {}", one(text)?);
+            let wanted: Value = serde_json::from_str(value)?;
+            ensure!(one(text)?["value"] == wanted, "{text}: {}", one(text)?);
         }
         for (text, from, to) in [
             ("hist(-(long)count)", "null", "0"),
