@@ -59,12 +59,20 @@ fn runs(ran: &Ran) -> Result<(Vec<&str>, Vec<Run>)> {
 }
 
 impl Run {
-    /// It ended well, lost nothing, and printed so many events.
+    /// It ended well, lost nothing, and printed so many events, but for those that the kernel says it did not let us see.
     fn has(&self, events: usize) -> Result<()> {
         self.is_well()?;
         let (name, count) = (&self.name, self.events.len());
-        ensure!(count == events, "{name}: {count} events, not {events}: {:?}", self.events.first());
+        let fine = count <= events && events <= count + self.unseen();
+        ensure!(fine, "{name}: {count} events, not {events}: {:?}", self.events.first());
         Ok(())
+    }
+
+    /// Calls at most that no program was run for: on a busy machine one that was stopped on its way stands in the way of others.
+    fn unseen(&self) -> usize {
+        let number =
+            self.said.split_once(" lost, up to ").and_then(|(_, rest)| rest.split(' ').next()?.parse().ok());
+        number.unwrap_or(0)
     }
 
     /// It ended well and lost nothing.

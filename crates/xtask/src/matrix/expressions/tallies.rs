@@ -124,7 +124,7 @@ const SAME: Check = Check {
         let (_, runs) = runs(ran)?;
         let run = named(&runs, "events")?;
         run.is_well()?;
-        ensure!(run.events.len() >= 2500, "{}", run.events.len());
+        ensure!(run.events.len() + run.unseen() >= 2500, "{}: {}", run.events.len(), run.said);
         let number = |event: &Value, at: usize| {
             outputs(event).get(at).and_then(|o| o["value"].as_i64()).unwrap_or(i64::MIN)
         };
