@@ -56,9 +56,11 @@ impl Compiler<'_> {
                 let Base::Memory(pointer) = &place.base else { return f.imm(0) };
                 let base = self.typed_pointer(f, pointer, fail);
                 // What points into user memory leads nowhere from here.
-                let is_root = matches!(pointer.kind, Kind::Root(_));
-                let bad = if is_root { Cmp::SGe } else { Cmp::Eq };
-                f.if_unlikely(bad, Width::W64, base, 0, |f| fail.leave(f, pointer.span));
+                // The verifier wants the test for NULL alone where an argument of a tracepoint may be it.
+                f.if_unlikely(Cmp::Eq, Width::W64, base, 0, |f| fail.leave(f, pointer.span));
+                if matches!(pointer.kind, Kind::Root(_)) {
+                    f.if_unlikely(Cmp::SGe, Width::W64, base, 0, |f| fail.leave(f, pointer.span));
+                }
                 f.load(Size::DW, base, place.offset as i32)
             }
             _ => f.imm(0),
@@ -83,9 +85,9 @@ impl Compiler<'_> {
         let known = self.cache.len();
         // The kernel reads a bad address as zero. What an argument points to may be user memory, which is one to it.
         if matches!(pointer.kind, Kind::Root(Root::Arg(_) | Root::Retval)) {
+            f.if_unlikely(Cmp::Eq, Width::W64, base, 0, |f| fail.leave(f, pointer.span));
             f.labelled(|f, done| {
                 f.if_unlikely(Cmp::SGe, Width::W64, base, 0, |f| {
-                    f.if_(Cmp::Eq, Width::W64, base, 0, |f| fail.leave(f, pointer.span));
                     let slot = blank(f, bytes);
                     let from = Arg::Offset(base, place.offset as i32);
                     let read = &[Arg::SlotAddr(slot, 0), Arg::Imm(bytes.into()), from];
@@ -122,6 +124,13 @@ impl Compiler<'_> {
             });
         }
         self.cache.truncate(known);
+        if matches!(place.ty, Ty::Ptr(_)) {
+            // Since 6.17 a pointer to numbers is memory to the verifier, with which little can be computed. What has been negated is a
+            // plain number.
+            let minus = f.neg(Width::W64, raw);
+            let plain = f.neg(Width::W64, minus);
+            f.assign(raw, plain);
+        }
         self.decoded(f, raw, place)
     }
 

@@ -302,7 +302,11 @@ impl<'s> Compiler<'s> {
     /// A pointer that the verifier can follow.
     fn is_typed(&self, e: &Expr) -> bool {
         match &e.kind {
-            Kind::Root(root) => matches!(e.ty, Ty::Ptr(_)) && self.source.typed(*root),
+            Kind::Root(root) => {
+                // Pointers to anything else are plain numbers to it.
+                let to_struct = matches!(&e.ty, Ty::Ptr(to) if matches!(**to, Ty::Composite(_)));
+                to_struct && self.source.typed(*root)
+            }
             Kind::Load(place) => {
                 let to_struct = matches!(&place.ty, Ty::Ptr(to) if matches!(**to, Ty::Composite(_)));
                 to_struct && self.is_plain(place)
