@@ -301,16 +301,10 @@ impl<'s> Compiler<'s> {
 
     /// A pointer that the verifier can follow.
     fn is_typed(&self, e: &Expr) -> bool {
+        let to_struct = |ty: &Ty| matches!(ty, Ty::Ptr(to) if matches!(**to, Ty::Composite(_)));
         match &e.kind {
-            Kind::Root(root) => {
-                // Pointers to anything else are plain numbers to it.
-                let to_struct = matches!(&e.ty, Ty::Ptr(to) if matches!(**to, Ty::Composite(_)));
-                to_struct && self.source.typed(*root)
-            }
-            Kind::Load(place) => {
-                let to_struct = matches!(&place.ty, Ty::Ptr(to) if matches!(**to, Ty::Composite(_)));
-                to_struct && self.is_plain(place)
-            }
+            Kind::Root(root) => to_struct(&e.ty) && self.source.typed(*root),
+            Kind::Load(place) => to_struct(&place.ty) && self.is_plain(place),
             _ => false,
         }
     }
