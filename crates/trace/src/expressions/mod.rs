@@ -4,7 +4,6 @@ mod gathered;
 mod scope;
 mod shown;
 
-pub(crate) use gathered::FIRST_KEY;
 pub use gathered::{Gathered, Key, KeyKind};
 pub(crate) use shown::VALUE;
 pub use shown::{Shown, ShownKind};

@@ -4,7 +4,7 @@
 //! not, so those have an entry for each probe: a program does not interrupt itself.
 
 use super::{Moment, count, counter, maps};
-use crate::expressions::{FIRST_KEY, Gathered};
+use crate::expressions::Gathered;
 use crate::layout::Layout;
 use asm::{Alu, Arg, Cmp, Func, Helper, MapId, Operand, Reg, Size, Width};
 use expr::Compiler;
@@ -20,6 +20,7 @@ pub(super) fn gather(f: &mut Func<'_>, layout: &Layout, moment: &Moment, compile
             compiler.attempt(f, |compiler, f, unread| {
                 let key = f.slot(gathered.key_size(), 8);
                 let probe = if gathered.apart() { moment.index } else { Operand::Imm(0) };
+                // Before the keys, see `expressions::FIRST_KEY`.
                 f.store_slot(Size::DW, key, 0, probe);
                 for (part, output) in gathered.keys.iter().zip(&gathered.aggregate.keys) {
                     compiler.key(f, output, &gathered.text, key, part.offset, part.size, unread);
@@ -46,7 +47,6 @@ pub(super) fn gather(f: &mut Func<'_>, layout: &Layout, moment: &Moment, compile
             count(f, counter::UNREAD);
         });
     }
-    debug_assert!(FIRST_KEY == 8);
 }
 
 /// Makes the entry of a key, all zeros; gives it, or 0 if the table is full.
