@@ -24,6 +24,8 @@ struct Slots<'s> {
     ctx: Reg,
     args: &'s [Variable],
     typed: bool,
+    /// The verifier is let know what `$task` is.
+    typed_task: bool,
     task: (i32, i32),
 }
 
@@ -62,7 +64,7 @@ impl Source for Slots<'_> {
     }
 
     fn typed(&self, root: Root) -> bool {
-        matches!(root, Root::Task) || self.typed && matches!(root, Root::Arg(_))
+        self.typed_task && root == Root::Task || self.typed && matches!(root, Root::Arg(_))
     }
 
     fn pointer(&self, f: &mut Func<'_>, root: Root) -> Reg {
@@ -78,7 +80,7 @@ impl Source for Slots<'_> {
 }
 
 /// Loads a tracing program that is told of one BTF and one map.
-fn load(program: &Program, cpu: Cpu, attach: Option<TypeId>, out: &bpf::Map) -> Result<(), String> {
+fn load(program: &Program, cpu: Cpu, attach: Option<TypeId>, out: &bpf::Map) -> Result<bpf::Program, String> {
     let code = program.assemble(&Options { cpu }).map_err(|e| format!("assembling: {e}"))?;
     let insns = code.relocate(|_| out.as_fd().as_raw_fd()).map_err(|e| e.to_string())?;
     let btf = bpf::load_btf(&code.btf).map_err(|e| e.to_string())?;
@@ -91,7 +93,7 @@ fn load(program: &Program, cpu: Cpu, attach: Option<TypeId>, out: &bpf::Map) -> 
         attach_btf_id: attach.map_or(0, |id| id.0),
         ..bpf::Load::new("expr", ty, &insns)
     });
-    loaded.map(drop).map_err(|e| {
+    loaded.map_err(|e| {
         let log = e.log().unwrap_or_default();
         format!("{e}\n{}\n{} instructions", &log[log.len().saturating_sub(2500)..], insns.len())
     })
@@ -157,7 +159,7 @@ impl Lab<'_> {
         let mut program = Program::new("expr", "test");
         program.main(|f| {
             let ctx = f.ctx();
-            let source = Slots { ctx, args, typed, task: self.task };
+            let source = Slots { ctx, args, typed, typed_task: true, task: self.task };
             let mark = |f: &mut Func<'_>, text: &str| f.line(text, 1, 1);
             let mut compiler = Compiler::new(&source, &mark);
             let tests: Vec<Test> = filter.iter().flat_map(|(_, test)| test.clone().conjuncts()).collect();
@@ -288,4 +290,97 @@ fn every_expression_is_accepted() {
     println!("{} tracepoints; {tally:?}", tracepoints.len());
     assert!(wrong.is_empty(), "{} refused: {}", wrong.len(), wrong.join("\n"));
     assert!(tally.expressions as u64 >= programs, "{tally:?}");
+}
+
+/// What lies behind `$task` is the same by loads that the verifier checks and by probe reads.
+#[test]
+fn loads_and_probe_reads_agree() {
+    if let Some(why) = common::run::refusal() {
+        println!("SKIP: this machine loads no BPF programs: {why}");
+        return;
+    }
+    let kernel = match Btf::open(Path::new("/sys/kernel/btf/vmlinux")) {
+        Ok(kernel) => kernel,
+        Err(e) => return println!("SKIP: no kernel BTF: {e}"),
+    };
+    let types = Types::new(vec![&kernel]);
+    let out = bpf::Map::create(bpf::MapType::Array, "out", 4, OUT_SIZE, 1).unwrap();
+    let scope = Scope {
+        target: "probed".into(),
+        types: types.clone(),
+        args: Vec::new(),
+        retval: None,
+        no_retval: String::new(),
+        duration: false,
+        symbol: &|_| None,
+    };
+    let mut walk = Walk::new(&kernel, &types, &|_| false);
+    let (mut values, mut failures, mut wrong) = (0, 0, Vec::new());
+    for seed in 1..400 {
+        walk.begin(Random(seed), Arguments { args: &[] });
+        let mut outputs = Vec::new();
+        while outputs.len() < 6 {
+            let text = walk.walk().0;
+            // A probe read disables page faults while it reads how often that is done.
+            if text.contains("pagefault_disabled") {
+                continue;
+            }
+            if let Ok(Statement::Output(output)) = expr::output(&text, &scope)
+                && Room::of(&output, 0, 64, 0).size < OUT_SIZE / 16
+            {
+                outputs.push((text, output));
+            }
+        }
+        let mut end = 0;
+        let mut rooms = Vec::new();
+        let mut program = Program::new("agree", "test");
+        program.main(|f| {
+            let ctx = f.ctx();
+            let mark = |f: &mut Func<'_>, text: &str| f.line(text, 1, 1);
+            let record = f.map_value(OUT, 0);
+            for (text, output) in &outputs {
+                for typed_task in [true, false] {
+                    let source = Slots { ctx, args: &[], typed: false, typed_task, task: (0, 0) };
+                    let mut compiler = Compiler::new(&source, &mark);
+                    let room = Room::of(output, end, 64, 0);
+                    end += room.size;
+                    rooms.push(room);
+                    compiler.output(f, output, text, record, room);
+                }
+            }
+        });
+        let loaded = load(&program, Cpu::V3, None, &out).unwrap_or_else(|e| panic!("{outputs:?}\n{e}"));
+        // What changes by itself does not do so each time between the two.
+        let mut differ = outputs.clone();
+        for _ in 0..8 {
+            out.update(&[0; 4], &[0; OUT_SIZE as usize]).unwrap();
+            assert_eq!(loaded.test_run(&bpf::TestRun::default()).unwrap().retval, 0);
+            let bytes = out.lookup(&[0; 4]).unwrap().unwrap();
+            let record = |room: &Room| {
+                let record = &bytes[room.offset as usize..][..room.size as usize];
+                let status = u64::from_le_bytes(record[..8].try_into().unwrap());
+                match expr::Failure::of(status) {
+                    Some(failure) => Err((failure.span, failure.errno.is_some())),
+                    None => Ok(record[8..].to_vec()),
+                }
+            };
+            let mut still = Vec::new();
+            for ((text, output), rooms) in outputs.iter().zip(rooms.chunks(2)) {
+                let (plain, probed) = (record(&rooms[0]), record(&rooms[1]));
+                if plain != probed {
+                    still.push((text.clone(), output.clone()));
+                } else if differ.iter().any(|(t, _)| t == text) {
+                    if plain.is_ok() { values += 1 } else { failures += 1 }
+                }
+            }
+            differ.retain(|(text, _)| still.iter().any(|(t, _)| t == text));
+            if differ.is_empty() {
+                break;
+            }
+        }
+        wrong.extend(differ.into_iter().map(|(text, _)| format!("seed {seed}: {text}")));
+    }
+    println!("{values} values and {failures} failures are the same");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(values > 500 && failures > 20);
 }

@@ -12,6 +12,9 @@ const WINDOW: i64 = 64;
 /// Most of them.
 const MOST_AT_ONCE: usize = 8;
 
+/// What a read of memory that is not there fails with.
+const EFAULT: i64 = 14;
+
 /// Where memory is read from.
 #[derive(Clone, Copy)]
 pub(super) struct From {
@@ -57,9 +60,12 @@ impl Compiler<'_> {
                 let base = self.typed_pointer(f, pointer, fail);
                 // What points into user memory leads nowhere from here.
                 // The verifier wants the test for NULL alone where an argument of a tracepoint may be it.
-                f.if_unlikely(Cmp::Eq, Width::W64, base, 0, |f| fail.leave(f, pointer.span));
+                f.if_unlikely(Cmp::Eq, Width::W64, base, 0, |f| self.null(f, pointer, fail));
                 if matches!(pointer.kind, Kind::Root(_)) {
-                    f.if_unlikely(Cmp::SGe, Width::W64, base, 0, |f| fail.leave(f, pointer.span));
+                    f.if_unlikely(Cmp::SGe, Width::W64, base, 0, |f| {
+                        let status = f.imm(-EFAULT);
+                        fail.fault(f, place.span, status);
+                    });
                 }
                 f.load(Size::DW, base, place.offset as i32)
             }
@@ -67,6 +73,23 @@ impl Compiler<'_> {
         };
         self.cache.push((key, Value::full(reg)));
         reg
+    }
+
+    /// Leaves because a pointer is NULL. One that was loaded is NULL too where the load failed, which an output tells apart.
+    fn null(&mut self, f: &mut Func<'_>, pointer: &Expr, fail: Fail) {
+        if let (Fail::Record { .. }, Kind::Load(place)) = (fail, &pointer.kind)
+            && let Base::Memory(outer) = &place.base
+            && self.is_plain(place)
+        {
+            let known = self.cache.len();
+            let base = self.typed_pointer(f, outer, fail);
+            let slot = f.slot(8, 8);
+            let from = Arg::Offset(base, place.offset as i32);
+            let status = f.call(Helper::PROBE_READ_KERNEL, &[Arg::SlotAddr(slot, 0), Arg::Imm(8), from]);
+            f.if_unlikely(Cmp::Ne, Width::W64, status, 0, |f| fail.fault(f, place.span, status));
+            self.cache.truncate(known);
+        }
+        fail.leave(f, pointer.span);
     }
 
     fn plain_load(&mut self, f: &mut Func<'_>, pointer: &Expr, place: &Place, fail: Fail) -> Value {
@@ -101,7 +124,7 @@ impl Compiler<'_> {
                 f.assign(raw, value);
             });
         } else {
-            f.if_unlikely(Cmp::Eq, Width::W64, base, 0, |f| fail.leave(f, pointer.span));
+            f.if_unlikely(Cmp::Eq, Width::W64, base, 0, |f| self.null(f, pointer, fail));
             let value = load(f);
             f.assign(raw, value);
         }
@@ -210,7 +233,7 @@ impl Compiler<'_> {
             let number = self.number(f, pointer, fail);
             self.register(f, number)
         };
-        f.if_unlikely(Cmp::Eq, Width::W64, base, 0, |f| fail.leave(f, pointer.span));
+        f.if_unlikely(Cmp::Eq, Width::W64, base, 0, |f| self.null(f, pointer, fail));
         self.cache.push((key, Value::full(base)));
         From { base, offset: 0, user }
     }
