@@ -48,6 +48,7 @@ impl Source for Slots<'_> {
                 });
                 value
             }
+            Root::Pid | Root::Tid if !self.typed_task => f.call(Helper::GET_CURRENT_PID_TGID, &[]),
             Root::Pid | Root::Tid => {
                 let task = f.call(Helper::GET_CURRENT_TASK_BTF, &[]);
                 f.load(Size::W, task, if root == Root::Pid { self.task.0 } else { self.task.1 })
@@ -132,6 +133,8 @@ struct Lab<'b> {
     types: Types<'b>,
     out: bpf::Map,
     task: (i32, i32),
+    /// Linux 5.11 and later.
+    task_btf: bool,
 }
 
 impl Lab<'_> {
@@ -159,7 +162,7 @@ impl Lab<'_> {
         let mut program = Program::new("expr", "test");
         program.main(|f| {
             let ctx = f.ctx();
-            let source = Slots { ctx, args, typed, typed_task: true, task: self.task };
+            let source = Slots { ctx, args, typed, typed_task: self.task_btf, task: self.task };
             let mark = |f: &mut Func<'_>, text: &str| f.line(text, 1, 1);
             let mut compiler = Compiler::new(&source, &mark);
             let tests: Vec<Test> = filter.iter().flat_map(|(_, test)| test.clone().conjuncts()).collect();
@@ -174,6 +177,10 @@ impl Lab<'_> {
         });
         Some(program)
     }
+}
+
+fn has_current_task_btf(kernel: &Btf) -> bool {
+    kernel.enum_has("bpf_func_id", "BPF_FUNC_get_current_task_btf").is_some()
 }
 
 #[derive(Debug, Default)]
@@ -203,7 +210,8 @@ fn every_expression_is_accepted() {
     let task = kernel.find(Kind::Struct, "task_struct").unwrap();
     let offset = |name: &str| kernel.member(task, name).unwrap().byte_offset() as i32;
     let out = bpf::Map::create(bpf::MapType::Array, "out", 4, OUT_SIZE, 1).unwrap();
-    let lab = Lab { types: types.clone(), out, task: (offset("tgid"), offset("pid")) };
+    let task_btf = has_current_task_btf(&kernel);
+    let lab = Lab { types: types.clone(), out, task: (offset("tgid"), offset("pid")), task_btf };
     let tracepoints = tracepoints(&kernel, &types);
     assert!(tracepoints.len() > 20, "{}", tracepoints.len());
     // Names that the expressions may have for variables: a kernel without CONFIG_KALLSYMS_ALL has none.
@@ -214,6 +222,7 @@ fn every_expression_is_accepted() {
         .collect();
     let symbol = |name: &str| symbols.contains(name).then_some(0xffff_ffff_8000_0000);
     let walk = RefCell::new(Walk::new(&kernel, &types, &|name| symbols.contains(name)));
+    let cpus = common::run::cpus();
     let mut tally = Tally::default();
     let mut wrong = Vec::new();
     for seed in first..first + programs {
@@ -253,7 +262,7 @@ fn every_expression_is_accepted() {
             Ok(test) => filter = Some((text, test)),
             Err(_) => tally.refused += 1,
         }
-        let cpu = if walk.random.one_in(2) { Cpu::V3 } else { Cpu::V4 };
+        let cpu = *walk.random.pick(&cpus);
         let attach = typed.then_some(point.id);
         tally.programs += 1;
         tally.expressions += outputs.len() + usize::from(filter.is_some());
@@ -303,6 +312,9 @@ fn loads_and_probe_reads_agree() {
         Ok(kernel) => kernel,
         Err(e) => return println!("SKIP: no kernel BTF: {e}"),
     };
+    if !has_current_task_btf(&kernel) {
+        return println!("SKIP: this kernel has no bpf_get_current_task_btf (5.11 and later)");
+    }
     let types = Types::new(vec![&kernel]);
     let out = bpf::Map::create(bpf::MapType::Array, "out", 4, OUT_SIZE, 1).unwrap();
     let scope = Scope {
