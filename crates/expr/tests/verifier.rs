@@ -6,7 +6,7 @@
 
 mod common;
 
-use asm::{Arg, Cpu, Func, Helper, MapId, Options, Program, Reg, Size};
+use asm::{Alu, Arg, Cpu, Func, Helper, MapId, Options, Program, Reg, Size, Width};
 use btf::{Btf, Kind, TypeId};
 use common::image::Random;
 use common::walk::{Arguments, Walk};
@@ -48,7 +48,10 @@ impl Source for Slots<'_> {
                 });
                 value
             }
-            Root::Pid | Root::Tid if !self.typed_task => f.call(Helper::GET_CURRENT_PID_TGID, &[]),
+            Root::Pid | Root::Tid if !self.typed_task => {
+                let both = f.call(Helper::GET_CURRENT_PID_TGID, &[]);
+                if root == Root::Tid { f.zext(both, Size::W) } else { f.alu(Alu::Rsh, Width::W64, both, 32) }
+            }
             Root::Pid | Root::Tid => {
                 let task = f.call(Helper::GET_CURRENT_TASK_BTF, &[]);
                 f.load(Size::W, task, if root == Root::Pid { self.task.0 } else { self.task.1 })
