@@ -6,6 +6,7 @@ mod disasm;
 mod endings;
 mod filters;
 mod judging;
+mod lbr;
 mod lockdown;
 mod methods;
 mod names;
@@ -103,6 +104,7 @@ fn boots(only: Option<&str>, words: &[String]) -> Vec<Boot> {
         disasm::CHECKS,
         types::CHECKS,
         rings::CHECKS,
+        lbr::CHECKS,
         lockdown::CHECKS,
     ];
     let asked = |sets: &[&'static [Check]]| -> Vec<&'static Check> {
