@@ -182,6 +182,13 @@ impl Lab<'_> {
     }
 }
 
+/// Where a task's `tgid` and `pid` lie.
+fn ids(kernel: &Btf) -> (i32, i32) {
+    let task = kernel.find(Kind::Struct, "task_struct").unwrap();
+    let offset = |name: &str| kernel.member(task, name).unwrap().byte_offset() as i32;
+    (offset("tgid"), offset("pid"))
+}
+
 fn has_current_task_btf(kernel: &Btf) -> bool {
     kernel.enum_has("bpf_func_id", "BPF_FUNC_get_current_task_btf").is_some()
 }
@@ -210,11 +217,9 @@ fn every_expression_is_accepted() {
         Err(e) => return println!("SKIP: no kernel BTF: {e}"),
     };
     let types = Types::new(vec![&kernel]);
-    let task = kernel.find(Kind::Struct, "task_struct").unwrap();
-    let offset = |name: &str| kernel.member(task, name).unwrap().byte_offset() as i32;
     let out = bpf::Map::create(bpf::MapType::Array, "out", 4, OUT_SIZE, 1).unwrap();
     let task_btf = has_current_task_btf(&kernel);
-    let lab = Lab { types: types.clone(), out, task: (offset("tgid"), offset("pid")), task_btf };
+    let lab = Lab { types: types.clone(), out, task: ids(&kernel), task_btf };
     let tracepoints = tracepoints(&kernel, &types);
     assert!(tracepoints.len() > 20, "{}", tracepoints.len());
     // Names that the expressions may have for variables: a kernel without CONFIG_KALLSYMS_ALL has none.
@@ -355,7 +360,7 @@ fn loads_and_probe_reads_agree() {
             let record = f.map_value(OUT, 0);
             for (text, output) in &outputs {
                 for typed_task in [true, false] {
-                    let source = Slots { ctx, args: &[], typed: false, typed_task, task: (0, 0) };
+                    let source = Slots { ctx, args: &[], typed: false, typed_task, task: ids(&kernel) };
                     let mut compiler = Compiler::new(&source, &mark);
                     let room = Room::of(output, end, 64, 0);
                     end += room.size;
