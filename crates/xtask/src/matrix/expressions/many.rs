@@ -116,7 +116,7 @@ const KINDS: Check = Check {
     name: "expressions: more than 48 kinds of records by one trace, each with its outputs; on older kernels fewer functions",
     command: r#"
         grep -q -E ' bpf_(session_cookie|kprobe_multi_link_attach)$' /proc/kallsyms && grep -q ' bpf_session_is_return$' /proc/kallsyms &&
-            functions='tcp_*,ip_*,inet_*,sk_*,sock_*' || functions='tcp_v*,tcp_s*,inet_*'
+            functions='tcp_*,ip_*,inet_*,sk_*,sock_*' || functions='tcp_v*,tcp_s*,tcp_connect,inet_*'
         for m in entry exit; do
             run $m -k "$functions" --mode $m --filter-arg '$comm == "workloads"' --filter-arg 'tcp_v4_connect:addr_len == 16' --output-arg '$pid' --output-arg '$comm' \
                 --output-arg '$task->comm' --output-arg 'tcp_v4_connect:addr_len' --output-arg 'tcp_connect:port(sk->__sk_common.skc_dport)' -c 'workloads connect-loopback 6 >/tmp/ports'
