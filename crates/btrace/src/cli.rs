@@ -95,7 +95,7 @@ pub struct Args {
     #[arg(long, requires = "disasm")]
     pub disasm_no_bytes: bool,
 
-    /// With -d -p: the instructions of BPF above the machine code that they became
+    /// With -d -p: each instruction of BPF above the machine code that it became
     #[arg(long, requires = "disasm")]
     pub xlated: bool,
 
@@ -128,8 +128,8 @@ pub struct Args {
     #[arg(long, value_name = "KIND[,KIND]", value_parser = branch_filter)]
     pub filter_branch: Option<BranchFilter>,
 
-    /// The running kernel's file with debug information, for source lines; by default it is looked for where distributions
-    /// put it
+    /// The running kernel's file with debug information, for source lines, and with -d for code that cannot be read live; by
+    /// default it is looked for where distributions put it
     #[arg(long, value_name = "PATH")]
     pub vmlinux: Option<PathBuf>,
 

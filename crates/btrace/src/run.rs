@@ -489,8 +489,18 @@ fn say_untraced(plan: &Plan, session: &Session) {
         return;
     }
     let of = session.attached() + untraced.len();
-    let reasons = frequent(untraced.iter().map(|(_, reason)| reason.as_str()));
+    let reasons: Vec<String> = untraced.iter().map(|(target, reason)| general(target, reason)).collect();
+    let reasons = frequent(reasons.iter().map(String::as_str));
     say(format_args!("btrace: {} of {of} not traced (-v names them): {reasons}", untraced.len()));
+}
+
+/// A reason without what is its target's alone: of an expression the name, and what may have been meant.
+fn general(target: &str, reason: &str) -> String {
+    if !reason.starts_with("--") {
+        return reason.into();
+    }
+    let reason = reason.replace(target, "it");
+    reason.split_once("; ").map_or(reason.as_str(), |(first, _)| first).into()
 }
 
 /// The most frequent of these, each with its number.
@@ -528,6 +538,13 @@ fn count(n: u64, what: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_expressions_reasons_are_alike_whatever_the_target() {
+        let reason = "--filter-arg: vfs_open has no 'count'; its arguments are path, file";
+        assert_eq!(general("vfs_open", reason), "--filter-arg: it has no 'count'");
+        assert_eq!(general("f", "fexit: no; f"), "fexit: no; f");
+    }
 
     #[test]
     fn the_most_frequent_reasons_are_said() {

@@ -103,24 +103,22 @@ impl Compiler<'_> {
             let value = load(f);
             f.assign(raw, value);
         }
-        // An output tells zero from what could not be read.
-        if let Fail::Record { .. } = fail {
-            f.if_(Cmp::Eq, Width::W64, raw, 0, |f| {
-                let slot = blank(f, bytes);
-                let from = Arg::Offset(base, place.offset as i32);
-                let status = f
-                    .call(Helper::PROBE_READ_KERNEL, &[Arg::SlotAddr(slot, 0), Arg::Imm(bytes.into()), from]);
-                let user = matches!(pointer.kind, Kind::Root(_));
-                f.if_unlikely(Cmp::Ne, Width::W64, status, 0, |f| {
-                    // Zero in user memory is zero.
-                    if user {
-                        f.if_(Cmp::SLt, Width::W64, base, 0, |f| fail.fault(f, place.span, status));
-                    } else {
-                        fail.fault(f, place.span, status);
-                    }
-                });
+        // Zero may be what could not be read. In tests too: `x != 5` is not to hold of it, and outputs share what they read.
+        f.if_unlikely(Cmp::Eq, Width::W64, raw, 0, |f| {
+            let slot = blank(f, bytes);
+            let from = Arg::Offset(base, place.offset as i32);
+            let status =
+                f.call(Helper::PROBE_READ_KERNEL, &[Arg::SlotAddr(slot, 0), Arg::Imm(bytes.into()), from]);
+            let user = matches!(pointer.kind, Kind::Root(_));
+            f.if_unlikely(Cmp::Ne, Width::W64, status, 0, |f| {
+                // Zero in user memory is zero.
+                if user {
+                    f.if_(Cmp::SLt, Width::W64, base, 0, |f| fail.fault(f, place.span, status));
+                } else {
+                    fail.fault(f, place.span, status);
+                }
             });
-        }
+        });
         self.cache.truncate(known);
         self.decoded(f, raw, place)
     }
