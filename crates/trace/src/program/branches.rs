@@ -47,6 +47,11 @@ pub fn size(bits: u32) -> u32 {
 pub(super) fn snapshot(f: &mut Func<'_>, lines: &Lines, plan: &Plan, ctx: Reg) {
     let Some(bits) = plan.branches else { return };
     lines.mark(f, "branch records, before any branch of ours");
+    take(f, bits, ctx);
+}
+
+/// Takes the snapshot into the call's cell.
+fn take(f: &mut Func<'_>, bits: u32, ctx: Reg) {
     let (place, cell) = find(f, bits, ctx);
     let one = f.imm(1);
     let before = f.fetch_add(Size::DW, cell, cell::BEGUN, one);
@@ -70,6 +75,11 @@ pub(super) fn snapshot(f: &mut Func<'_>, lines: &Lines, plan: &Plan, ctx: Reg) {
 pub(super) fn copy(f: &mut Func<'_>, lines: &Lines, plan: &Plan, ctx: Reg, record: Reg, at: u32) {
     let Some(bits) = plan.branches else { return };
     lines.mark(f, "branch records");
+    hand_over(f, bits, ctx, record, at);
+}
+
+/// Copies what is in the call's cell, if it is still this call's.
+fn hand_over(f: &mut Func<'_>, bits: u32, ctx: Reg, record: Reg, at: u32) {
     let (place, cell) = find(f, bits, ctx);
     f.store(Size::DW, record, at as i32, i64::from(branches::OVERWRITTEN));
     let ended = f.load(Size::DW, cell, cell::ENDED);
@@ -197,5 +207,98 @@ mod tests {
         let layout = &both.probes[0].layout;
         assert_eq!(layout.branch_bytes(), Some(776));
         assert!(layout.branches < layout.stack);
+    }
+
+    /// Takes a snapshot and copies it as a program does, in the evaluator of its instructions; `intrude` is told of each helper's call, and
+    /// where the cell is, before the helper does its work. Gives the length in the record, and its first record.
+    fn evaluated(mut intrude: impl FnMut(Helper, u64, &mut asm::Memory)) -> (i64, [u64; 3]) {
+        const BITS: u32 = 6;
+        let mut program = Program::new("snapshot", "snapshot");
+        program.main(|f| {
+            let ctx = f.ctx();
+            take(f, BITS, ctx);
+            f.call(Helper::KTIME_GET_NS, &[]);
+            let ring = [Arg::Map(maps::RING), Arg::Imm(776), Arg::Imm(0)];
+            let record = f.call(Helper::RINGBUF_RESERVE, &ring);
+            hand_over(f, BITS, ctx, record, 0);
+            f.call(Helper::RINGBUF_SUBMIT, &[Arg::Reg(record), Arg::Imm(0)]);
+            f.ret(0);
+        });
+        let mut machine = asm::Machine::new(&[0; 64]);
+        machine.memory.add_map(maps::SNAPSHOTS, size(BITS) as usize, &vec![0; size(BITS) as usize]);
+        let mut at = 0;
+        machine.helpers = Some(Box::new(move |helper, args, memory| {
+            if helper == Helper::GET_BRANCH_SNAPSHOT {
+                assert_eq!(args[1..], [768, 0]);
+                at = args[0] - cell::RECORDS as u64;
+            }
+            intrude(helper, at, memory);
+            match helper {
+                Helper::GET_BRANCH_SNAPSHOT => {
+                    for (n, word) in [0x1111, 0x2222, 3].into_iter().enumerate() {
+                        memory.store(Size::DW, args[0] + 8 * n as u64, word)?;
+                    }
+                    Ok(Some(24))
+                }
+                Helper::KTIME_GET_NS => Ok(Some(1)),
+                _ => Ok(None),
+            }
+        }));
+        program.evaluate(&mut machine).expect("evaluated");
+        let (_, record) = machine.records.pop().expect("a record");
+        let word = |n: usize| u64::from_ne_bytes(record[8 * n..8 * n + 8].try_into().expect("a word"));
+        (word(0).cast_signed(), [word(1), word(2), word(3)])
+    }
+
+    /// Adds to a word of a cell.
+    fn bump(memory: &mut asm::Memory, cell: u64, word: i32) {
+        let at = cell + word as u64;
+        let old = memory.load(Size::DW, at).expect("a word");
+        memory.store(Size::DW, at, old + 1).expect("a word");
+    }
+
+    #[test]
+    fn what_was_taken_is_what_is_copied() {
+        assert_eq!(evaluated(|_, _, _| {}), (24, [0x1111, 0x2222, 3]));
+    }
+
+    #[test]
+    fn a_snapshot_that_met_anothers_is_not_shown() {
+        let busy = i64::from(branches::OVERWRITTEN);
+        // Another program began and ended between our snapshot and our copy: its own is there.
+        let whole = |helper, cell, memory: &mut asm::Memory| {
+            if helper == Helper::KTIME_GET_NS {
+                bump(memory, cell, cell::BEGUN);
+                bump(memory, cell, cell::OWNER);
+                bump(memory, cell, cell::ENDED);
+            }
+        };
+        assert_eq!(evaluated(whole).0, busy);
+        // The same, and it was not alone either, so that nobody owns what is there.
+        let nobodys = |helper, cell: u64, memory: &mut asm::Memory| {
+            if helper == Helper::KTIME_GET_NS {
+                bump(memory, cell, cell::BEGUN);
+                memory.store(Size::DW, cell + cell::OWNER as u64, 0).expect("a word");
+                bump(memory, cell, cell::ENDED);
+            }
+        };
+        assert_eq!(evaluated(nobodys).0, busy);
+        // It is still writing when we copy, when we copy it begins, and it began while we wrote.
+        for at in [Helper::KTIME_GET_NS, Helper::PROBE_READ_KERNEL, Helper::GET_BRANCH_SNAPSHOT] {
+            let begins = move |helper, cell, memory: &mut asm::Memory| {
+                if helper == at {
+                    bump(memory, cell, cell::BEGUN);
+                }
+            };
+            assert_eq!(evaluated(begins).0, busy, "{at}");
+        }
+        // It was writing when we began, and has ended since.
+        let earlier = |helper, cell, memory: &mut asm::Memory| match helper {
+            // As if it had begun before: our own beginning is counted already, but that it has not ended is not known.
+            Helper::GET_BRANCH_SNAPSHOT => bump(memory, cell, cell::BEGUN),
+            Helper::KTIME_GET_NS => bump(memory, cell, cell::ENDED),
+            _ => {}
+        };
+        assert_eq!(evaluated(earlier).0, busy);
     }
 }

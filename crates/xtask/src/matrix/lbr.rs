@@ -5,6 +5,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::Check;
 use super::judging::{refused, summary};
+use super::rings::unseen;
 use crate::frames::Ran;
 
 /// What kernels before 5.16 say, whose checks end here.
@@ -89,7 +90,7 @@ pub(super) const CHECKS: &[Check] = &[
         command: feeding!(
             r#"
             feed "do_syscall_64+0x40>ksys_read+0x0/c2 ksys_read+0x20>vfs_read+0x0/11 vfs_read+0x30>vfs_read+0x50 \
-                __fdget_pos+0x8>vfs_read+0x58/2 vfs_read+0x60>tramp $own"
+                rw_verify_area+0x8>vfs_read+0x58/2 vfs_read+0x60>tramp $own"
             btrace -k vfs_read --output-lbr -c 'workloads read-zero 100 512'"#
         ),
         judge: |ran| {
@@ -106,7 +107,7 @@ pub(super) const CHECKS: &[Check] = &[
                 ensure!(first == "[#10] do_syscall_64+0x40 -> ksys_read+0x0 ; 12 cycles", "{first}");
                 ensure!(second == "ksys_read+0x20 -> vfs_read+0x0 ; 1 cycle, mispredicted", "{second}");
                 ensure!(third == "vfs_read+0x30 -> vfs_read+0x50", "{third}");
-                ensure!(fourth == "[#09] __fdget_pos+0x8 -> vfs_read+0x58", "{fourth}");
+                ensure!(fourth == "[#09] rw_verify_area+0x8 -> vfs_read+0x58", "{fourth}");
                 ensure!(last.starts_with("vfs_read+0x60 -> bpf_trampoline_"), "{last}");
             }
             Ok(())
@@ -178,14 +179,14 @@ pub(super) const CHECKS: &[Check] = &[
             btrace -k 'vfs_re*,vfs_w*,vfs_s*' --output-lbr --filter-arg 'vfs_read:count == 512' --limit-events 5 -c 'workloads read-zero 9 512'
             btrace -k vfs_read --mode both --output-lbr --output-stack --limit-events 4 -c 'workloads read-zero 9 512'
             btrace -k tcp_v4_connect --output-lbr --output-stack -c 'workloads connect-loopback 2'
-            btrace -k __x64_sys_getpid,bpf_get_stack --output-lbr -c true"#
+            btrace -k seq_printf --mode both --output-lbr --limit-events 6 -c 'cat /proc/self/limits /proc/self/maps >/dev/null'"#
         ),
         judge: |ran| {
             if has_none(ran)? {
                 return Ok(());
             }
             let all = stacks(ran);
-            ensure!(all.len() >= 14, "{} stacks: {}", all.len(), ran.stderr);
+            ensure!(all.len() >= 20, "{} stacks: {}", all.len(), ran.stderr);
             for stack in &all {
                 ensure!(
                     *stack == ["[#01] ksys_read+0x20 -> vfs_read+0x0", "vfs_read+0x30 -> vfs_read+0x50"],
@@ -196,7 +197,10 @@ pub(super) const CHECKS: &[Check] = &[
                 ran.stdout.lines().filter(|l| l.trim_start_matches(['→', '←', ' ']).starts_with(name)).count()
             };
             ensure!(
-                of("sched_process_exec ") >= 3 && of("vfs_read ") == 9 && of("tcp_v4_connect ") == 2,
+                of("sched_process_exec ") >= 3
+                    && of("vfs_read ") >= 4
+                    && of("tcp_v4_connect ") == 2
+                    && of("seq_printf ") == 6,
                 "{}",
                 ran.stdout
             );
@@ -208,7 +212,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "lbr: as JSON",
         command: feeding!(
             r#"
-            feed "do_syscall_64+0x40>ksys_read+0x0/4000c2 ksys_read+0x20>vfs_read+0x0/5 0xffff000000001234>vfs_read+0x10/1000000"
+            feed "0xffff000000001234>do_syscall_64+0x10/1000000 do_syscall_64+0x40>ksys_read+0x0/4000c2 ksys_read+0x20>vfs_read+0x0/5"
             btrace -k vfs_read --output-lbr --json -c 'workloads read-zero 50 512' >/tmp/lbr.json; s=$?
             echo -1 >$p/returned; cat /tmp/lbr.json >&2; exit $s"#
         ),
@@ -222,7 +226,7 @@ pub(super) const CHECKS: &[Check] = &[
             for line in lines {
                 let event: serde_json::Value = serde_json::from_str(line).context("JSON")?;
                 let lbr = event["lbr"].as_array().context("lbr")?;
-                let [first, second, third] = lbr.as_slice() else { anyhow::bail!("{event}") };
+                let [third, first, second] = lbr.as_slice() else { anyhow::bail!("{event}") };
                 ensure!(
                     first["from"]["symbol"] == "do_syscall_64" && first["from"]["offset"] == 0x40,
                     "{first}"
@@ -302,7 +306,8 @@ pub(super) const CHECKS: &[Check] = &[
             }
             let numbers: Vec<u64> = ran.stdout.lines().skip(1).filter_map(|l| l.parse().ok()).collect();
             let [asked, events, taken, busy] = numbers.as_slice() else { anyhow::bail!("{:?}", ran.stdout) };
-            ensure!(*events >= 4000 && taken + busy == *events, "{numbers:?}");
+            // Where threads are preempted in our program, as on 7.2, others on that CPU cannot run it.
+            ensure!(*events + unseen(ran) >= 4000 && taken + busy == *events, "{numbers:?}");
             // Those of tasks that are not the command's ask as well, for nothing is known yet of whose they are.
             ensure!(asked >= events, "{numbers:?}");
             ensure!(*busy * 100 <= *events, "{busy} of {events} met another's");

@@ -294,3 +294,41 @@ fn inlined_functions_follow_the_line_of_the_innermost() {
     assert_eq!(place(&Lines { chain: vec![line("f", "a.c", 0)] }), "(a.c:?)");
     assert_eq!(place(&Lines::default()), "");
 }
+
+/// Whatever a snapshot holds, it comes out as lines of printable text, or as JSON.
+#[test]
+fn any_bytes_are_shown() {
+    let mut state = 0x9e37_79b9_7f4a_7c15u64;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    for verbose in [false, true] {
+        let mut stacks = stacks(verbose);
+        for _ in 0..300 {
+            let words = (next() % 100) as usize;
+            let word = |n: u64, random: u64| match n % 4 {
+                0 => random,
+                1 => RECORDS[(random % 7) as usize][(random >> 8 & 1) as usize].wrapping_add(random >> 60),
+                2 => 0,
+                _ => u64::MAX - random % 3,
+            };
+            let bytes: Vec<u8> = (0..words).flat_map(|_| word(next(), next()).to_ne_bytes()).collect();
+            let cut = bytes.len().saturating_sub((next() % 9) as usize);
+            let snapshot = || Snapshot::Taken(trace::Branches::new(&bytes[..cut]));
+            let mut out = Vec::new();
+            text(&mut stacks, snapshot(), &mut out);
+            let shown = String::from_utf8(out).expect("UTF-8");
+            assert!(
+                shown.ends_with('\n') && !shown.chars().any(|c| c.is_control() && c != '\n'),
+                "{shown:?}"
+            );
+            let mut out = Vec::new();
+            json(&mut stacks, snapshot(), &mut out);
+            let parsed: serde_json::Value = serde_json::from_slice(&out).expect("JSON");
+            assert!(parsed.is_array());
+        }
+    }
+}
