@@ -429,6 +429,9 @@ fn branch_filter(list: &str) -> Result<BranchFilter, String> {
     kinds?.into_iter().reduce(BranchFilter::or).ok_or_else(|| "no kind of branch".into())
 }
 
+/// Most expressions of a kind: the program that answers them is written and verified as a whole.
+const MOST_EXPRESSIONS: usize = 64;
+
 /// Most bytes read of a text, terminator included.
 pub const STRING_SIZE: u32 = 64;
 
@@ -480,6 +483,9 @@ impl Args {
     /// The expressions that were given.
     fn expressions(&self) -> anyhow::Result<Expressions> {
         let read = |texts: &[String], flag: &str| {
+            if texts.len() > MOST_EXPRESSIONS {
+                bail!("{flag} is given {} times, at most {MOST_EXPRESSIONS} can be", texts.len());
+            }
             let read = |text: &String| match text.trim() {
                 "" => bail!("{flag}: an empty expression"),
                 text => Written::new(text).with_context(|| flag.to_string()),
