@@ -50,6 +50,7 @@ mod systems;
 mod target;
 mod tracker;
 mod walk;
+mod ways;
 
 pub use attach::{Progress, Tell};
 pub use cgroup::Cgroup;
@@ -79,3 +80,4 @@ pub use suggest::near_names;
 pub use syscalls::{Param, Syscall, syscall_name};
 pub use target::{Resolved, Target};
 pub use walk::{PathField, PathText};
+pub use ways::{Placed, Sight, Way, Ways, place};
