@@ -2,6 +2,7 @@
 
 mod calls;
 mod cases;
+mod cost;
 mod disasm;
 mod endings;
 mod filters;
@@ -101,6 +102,7 @@ fn boots(only: Option<&str>, words: &[String]) -> Vec<Boot> {
         syscalls::CHECKS,
         cases::CHECKS,
         disasm::CHECKS,
+        cost::CHECKS,
         types::CHECKS,
         rings::CHECKS,
         lockdown::CHECKS,

@@ -18,6 +18,13 @@ pub struct Cost {
     pub others: u64,
 }
 
+impl Cost {
+    /// Whether some round found the place faster with the program than without.
+    fn is_lost(&self) -> bool {
+        self.per_hit.0 <= 0.0
+    }
+}
+
 /// A way, and what came of it.
 #[derive(Clone, Debug)]
 pub struct Row {
@@ -129,6 +136,9 @@ impl Table {
             lines.push(format!("branches: {reason}"));
         }
         let costs: Vec<&Cost> = self.rows.iter().filter_map(|r| r.cost.as_ref().ok()).collect();
+        if costs.iter().any(|cost| cost.is_lost()) {
+            lines.push("the spread reaches below nothing: the machine is busy; more --rounds, or a quieter time, help".into());
+        }
         let hits: Vec<u64> =
             self.rows.iter().filter_map(|r| Some(r.cost.as_ref().ok()?.hits / r.way.runs())).collect();
         let (least, most) =
@@ -145,15 +155,19 @@ impl Table {
         lines
     }
 
-    /// The cheapest at the place; of such as cannot be told apart, the first.
+    /// The cheapest at the place; of such as cannot be told apart, the first. Where the times are lost in the noise, the one
+    /// with the fewest calls.
     fn best(&self, wanted: impl Fn(&Row) -> bool) -> Option<(&Row, &Cost)> {
         let costs = || {
             self.rows.iter().filter(|row| wanted(row)).filter_map(|row| Some((row, row.cost.as_ref().ok()?)))
         };
+        if costs().any(|(_, cost)| cost.is_lost()) {
+            return costs().min_by_key(|(_, cost)| cost.path.as_ref().map_or(usize::MAX, Path::depth));
+        }
         let (_, least) = costs().min_by(|a, b| a.1.per_hit.1.total_cmp(&b.1.per_hit.1))?;
         // Instructions are exact; times of a busy machine are not.
-        let close = if self.exact { 1.02 } else { 1.15 };
-        let bound = (least.per_hit.1 * close).max(if self.exact { 0.0 } else { least.per_hit.2 });
+        let bound =
+            if self.exact { least.per_hit.1 * 1.02 } else { (least.per_hit.1 * 1.15).max(least.per_hit.2) };
         costs().find(|(_, cost)| cost.per_hit.1 <= bound)
     }
 
@@ -161,7 +175,10 @@ impl Table {
     pub fn recommendation(&self) -> String {
         let told = |row: &Row, cost: &Cost| {
             let calls = cost.path.as_ref().map_or(String::new(), |p| format!("{} calls, ", p.depth()));
-            format!("{} ({calls}{} {} a hit)", row.name(), number(cost.per_hit.1), self.unit())
+            match cost.is_lost() {
+                true => format!("{} ({calls}its time lost in the noise)", row.name()),
+                false => format!("{} ({calls}{} {} a hit)", row.name(), number(cost.per_hit.1), self.unit()),
+            }
         };
         let at_entry = |row: &Row| !row.way.sees_return();
         let Some((first, cost)) = self.best(at_entry).or_else(|| self.best(|_| true)) else {
@@ -185,7 +202,8 @@ impl Table {
             .filter_map(|row| Some((row, row.cost.as_ref().ok()?)))
             .max_by(|a, b| a.1.per_hit.1.total_cmp(&b.1.per_hit.1));
         if let Some((row, most)) = dearest
-            && cost.per_hit.1 > 0.0
+            && !cost.is_lost()
+            && !most.is_lost()
             && most.per_hit.1 > cost.per_hit.1 * 1.2
         {
             let _ =
@@ -302,6 +320,16 @@ mod tests {
         let line = table(true, rows).recommendation();
         assert!(line.starts_with("recommended: fentry on g (2 calls, 30.0"), "{line}");
         assert!(line.contains("; at the tracepoint itself tp_btf ("), "{line}");
+    }
+
+    #[test]
+    fn what_is_lost_in_the_noise_is_not_recommended_by_its_time() {
+        let mut lost = row(Way::Kprobe, None, 10.0, 5);
+        if let Ok(cost) = &mut lost.cost {
+            cost.per_hit.0 = -3.0;
+        }
+        let line = table(false, vec![lost, row(Way::Fentry, None, 40.0, 2)]).recommendation();
+        assert_eq!(line, "recommended: fentry (2 calls, 40.0 ns a hit)");
     }
 
     #[test]
