@@ -11,6 +11,7 @@
 //! death of the process, SIGKILL included. Only [`Program::pin`] leaves something behind, and
 //! btrace itself pins nothing.
 
+mod branch_records;
 mod btf;
 mod drive;
 mod error;
@@ -31,6 +32,7 @@ mod ringbuf;
 mod signals;
 mod sys;
 
+pub use branch_records::{BranchFilter, BranchRecords};
 pub use btf::{BtfObject, load_btf, module_btf};
 pub use drive::{netlink_route_socket, stay_on_this_cpu};
 pub use error::{Error, Result};

@@ -29,8 +29,11 @@ pub fn flags(args: &Args) -> anyhow::Result<()> {
     if args.xlated && args.prog.is_empty() {
         bail!("--xlated is for BPF programs (-d -p): nothing else was translated from BPF");
     }
-    if args.vmlinux.is_some() && !args.output_stack && !args.disasm {
-        bail!("--vmlinux is for --output-stack and -d: nothing else shows source lines");
+    if args.vmlinux.is_some() && !args.output_stack && !args.output_lbr && !args.disasm {
+        bail!("--vmlinux is for --output-stack, --output-lbr and -d: nothing else shows source lines");
+    }
+    if args.filter_branch.is_some() && !args.output_lbr {
+        bail!("--filter-branch is for --output-lbr: it says which branches the CPU records");
     }
     match &args.command {
         Some(command) if command.trim().is_empty() => bail!("-c: an empty command"),
@@ -112,6 +115,7 @@ mod tests {
             (&["-t", "x", "-B", "64"], "-B is for -d"),
             (&["-d", "-k", "x", "--xlated"], "--xlated is for BPF programs"),
             (&["-k", "x", "--vmlinux", "x"], "--vmlinux is for --output-stack"),
+            (&["-k", "x", "--filter-branch", "call,ret"], "--filter-branch is for --output-lbr"),
             (&["-k", "x", "-c", " "], "an empty command"),
             (&["-k", "x", "-c", "true", "--filter-pid", "1"], "exclude each other"),
             (&["-k", "x", "--filter-cpu", "4000000000"], "no such CPU"),

@@ -1,6 +1,7 @@
 //! btrace: what the kernel really does, call by call.
 #![forbid(unsafe_code)]
 
+mod branch_records;
 mod check;
 mod cost;
 mod disassemble;

@@ -86,6 +86,7 @@ fn load_all(skip: usize, every: usize, mode: ModeArg) -> anyhow::Result<()> {
         expressions: Default::default(),
         force: true,
         stack: false,
+        branches: false,
         string_size: btrace::cli::STRING_SIZE,
         ring_size: 64 << 10,
     };

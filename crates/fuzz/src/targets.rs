@@ -115,6 +115,7 @@ impl Fuzz for TargetFuzz {
                 expressions: Default::default(),
                 force: false,
                 stack: false,
+                branches: false,
                 string_size: 64,
                 ring_size: 1 << 16,
             };

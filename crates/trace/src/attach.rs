@@ -61,6 +61,8 @@ pub struct Maps {
     pub tasks: Option<Map>,
     /// [`maps::CELLS`], where the plan has it.
     pub cells: Option<Map>,
+    /// [`maps::SNAPSHOTS`], where branch records are taken.
+    pub snapshots: Option<Map>,
     /// [`maps::KEPT`], made when a return probe is first attached.
     pub kept: OnceLock<Map>,
     /// [`maps::BLANK`], made with it.
@@ -84,6 +86,7 @@ impl Maps {
             maps::KEPT => fd(self.kept.get()),
             maps::BLANK => fd(self.blank.get()),
             maps::CELLS => fd(self.cells.as_ref()),
+            maps::SNAPSHOTS => fd(self.snapshots.as_ref()),
             maps::ZEROS => fd(self.zeros.as_ref()),
             MapId(id) => {
                 let number = id.checked_sub(maps::GATHERED).map(|n| n as usize);

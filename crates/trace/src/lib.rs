@@ -17,6 +17,7 @@ mod arch;
 mod attach;
 mod attach_many;
 mod batches;
+mod branches;
 mod cgroup;
 mod context;
 mod danger;
@@ -53,6 +54,7 @@ mod walk;
 mod ways;
 
 pub use attach::{Progress, Tell};
+pub use branches::{Branch, Branches, Snapshot};
 pub use cgroup::Cgroup;
 pub use context::Context;
 pub use elsewhere::{Elsewhere, Function, elsewhere};

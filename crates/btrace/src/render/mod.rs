@@ -2,6 +2,7 @@
 //!
 //! What is the same in every event of a probe is put together once; an event copies it and fills in the values.
 
+mod branches;
 mod format;
 mod json;
 mod outputs;
@@ -54,7 +55,7 @@ impl Renderer {
         options: StackOptions,
         symbols: Option<Symbols>,
     ) -> Renderer {
-        let stacks = probes.iter().any(|p| p.layout.stack.is_some());
+        let stacks = probes.iter().any(shows_code);
         let symbols = symbols.or_else(|| Renderer::shows_symbols(probes).then(Symbols::load));
         let stacks = symbols.clone().filter(|_| stacks).map(|s| Stacks::new(s, style.verbose, options));
         match style {
@@ -66,7 +67,7 @@ impl Renderer {
 
     /// Whether events of these probes have a use for the kernel's symbols.
     pub fn shows_symbols(probes: &[Probe]) -> bool {
-        probes.iter().any(|p| p.layout.stack.is_some() || has_functions(&p.layout))
+        probes.iter().any(|p| shows_code(p) || has_functions(&p.layout))
     }
 
     /// Takes the source lines for the renderer that follows this one.
@@ -96,6 +97,11 @@ impl Renderer {
             Renderer::Json(json) => json.event(event, out),
         }
     }
+}
+
+/// Whether an event holds a stack or branch records.
+fn shows_code(probe: &Probe) -> bool {
+    probe.layout.stack.is_some() || probe.layout.branch_bytes().is_some()
 }
 
 /// What a probe's events are called. A BPF program's function is marked as one, with the program's id where another

@@ -20,21 +20,21 @@ pub struct StackOptions {
     pub lines: Option<Source>,
 }
 
-/// Renders stacks.
+/// Renders stacks, and what else is addresses of code: branch records.
 pub struct Stacks {
-    symbols: Symbols,
-    verbose: bool,
-    ours: BTreeSet<String>,
-    lines: Option<Source>,
+    pub(super) symbols: Symbols,
+    pub(super) verbose: bool,
+    pub(super) ours: BTreeSet<String>,
+    pub(super) lines: Option<Source>,
 }
 
 /// A frame that is to be shown.
 #[derive(Clone, Copy)]
-struct Frame<'a> {
-    address: u64,
-    symbol: Option<Resolved<'a>>,
+pub(super) struct Frame<'a> {
+    pub address: u64,
+    pub symbol: Option<Resolved<'a>>,
     /// The address is where the code stood, not one to which a call returns.
-    exact: bool,
+    pub exact: bool,
 }
 
 impl Frame<'_> {
@@ -77,7 +77,7 @@ impl Frame<'_> {
     }
 
     /// Appends it as an object.
-    fn json(&self, lines: &Lines, out: &mut Vec<u8>) {
+    pub(super) fn json(&self, lines: &Lines, out: &mut Vec<u8>) {
         out.extend_from_slice(b"{\"address\":\"");
         hexadecimal(self.address, out);
         out.extend_from_slice(b"\",\"symbol\":");
@@ -238,15 +238,15 @@ fn trim<'a>(
 }
 
 /// Where a function is patched to call its trampoline, it goes on at most this far in: `endbr64` and the call.
-const PATCHED: u64 = 9;
+pub(super) const PATCHED: u64 = 9;
 
-fn is_trampoline(symbol: &Resolved<'_>) -> bool {
+pub(super) fn is_trampoline(symbol: &Resolved<'_>) -> bool {
     symbol.module == Some("bpf") && symbol.name.starts_with("bpf_trampoline_")
 }
 
 /// A program that we made: `bpf_prog_`, its tag in 16 digits, and its name. By the name alone it could be somebody else's,
 /// even the one that is traced.
-fn is_ours(tags: &BTreeSet<String>, symbol: &Resolved<'_>) -> bool {
+pub(super) fn is_ours(tags: &BTreeSet<String>, symbol: &Resolved<'_>) -> bool {
     let tag = symbol.name.strip_prefix("bpf_prog_").and_then(|rest| rest.split('_').next());
     symbol.module == Some("bpf") && tag.is_some_and(|tag| tags.contains(tag))
 }

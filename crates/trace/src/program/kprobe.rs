@@ -4,7 +4,7 @@
 use super::roots::Roots;
 use super::source::{Source, stack_words};
 use super::whose::{Who, admit, on_cpu};
-use super::{Lines, Moment, admit_by, cell, count, counter, maps, write_event};
+use super::{Lines, Moment, admit_by, branches, cell, count, counter, maps, write_event};
 use crate::arch;
 use crate::plan::{Plan, Probe};
 use asm::{Alu, Arg, Cmp, Func, Helper, Operand, Program, Reg, Size, Slot, Width};
@@ -16,6 +16,7 @@ pub fn kprobe(plan: &Plan, index: u32, probe: &Probe) -> Program {
     program.main(|f| {
         let lines = Lines::new();
         let ctx = f.ctx();
+        branches::snapshot(f, &lines, plan, ctx);
         let mut who = admit(f, &lines, plan, 0);
         on_cpu(f, &lines, plan);
         let roots = Roots::new(plan, &probe.layout, Source::Registers, ctx, &lines);
@@ -38,8 +39,11 @@ pub fn keep(plan: &Plan, index: u32, probe: &Probe) -> Program {
     program.main(|f| {
         let lines = Lines::new();
         let ctx = f.ctx();
-        let mut who = admit(f, &lines, plan, 0);
         let paired = probe.pair.and_then(|i| Some((i, plan.probes.get(i as usize)?)));
+        if paired.is_some() {
+            branches::snapshot(f, &lines, plan, ctx);
+        }
+        let mut who = admit(f, &lines, plan, 0);
         let layout = paired.map_or(&probe.layout, |(_, entry)| &entry.layout);
         let roots = Roots::new(plan, layout, Source::Registers, ctx, &lines);
         let mark = |f: &mut Func<'_>, text: &str| lines.mark(f, text);
@@ -71,6 +75,7 @@ pub fn kretprobe(plan: &Plan, index: u32, probe: &Probe) -> Program {
     program.main(|f| {
         let lines = Lines::new();
         let ctx = f.ctx();
+        branches::snapshot(f, &lines, plan, ctx);
         lines.mark(f, "the call's entry");
         let after = f.load(Size::DW, ctx, arch::STACK_POINTER);
         let key = f.alu(Alu::Sub, Width::W64, after, arch::FRAME_TO_RETURN);
