@@ -1,11 +1,11 @@
-//! Kprobes by perf_event_open(2): one function at a time, on every kernel since 4.17.
+//! Kprobes and tracepoints by perf_event_open(2): one at a time, on every kernel since 4.17.
 
 use crate::error::{Error, Result};
 use crate::link::Link;
 use crate::perf_event::{self, PerfEvent};
 use crate::prog::Program;
 use std::ffi::CString;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 /// Which function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,14 +54,30 @@ pub fn attach_kprobe(prog: &Program, at: KprobeAt<'_>, at_return: bool) -> Resul
         KprobeAt::Symbol(name) => format!("kprobe at {name}"),
         KprobeAt::Address(address) => format!("kprobe at {address:#x}"),
     })?;
+    give(fd, prog, "kprobe")
+}
+
+/// `PERF_TYPE_TRACEPOINT` (include/uapi/linux/perf_event.h).
+const TRACEPOINT: u32 = 2;
+
+/// Attaches a [`crate::ProgType::Tracepoint`] program to a tracepoint by its number, as tracefs has it in `events/SYSTEM/NAME/id`.
+pub fn attach_tracepoint(prog: &Program, id: u64) -> Result<Link> {
+    let event = PerfEvent { ty: TRACEPOINT, config: id, ..Default::default() };
+    // Of all processes on one CPU: the program runs wherever the tracepoint is hit (`perf_trace_run_bpf_submit`).
+    let fd = perf_event::open(event, -1, 0, || format!("tracepoint {id}"))?;
+    give(fd, prog, "tracepoint")
+}
+
+/// Gives an event its program, and enables it.
+fn give(fd: OwnedFd, prog: &Program, what: &str) -> Result<Link> {
     let raw = fd.as_raw_fd();
     // SAFETY: both requests take a number, no pointer.
     if unsafe { libc::ioctl(raw, PERF_EVENT_IOC_SET_BPF, prog.as_fd().as_raw_fd()) } < 0 {
-        return Err(Error::last("give the kprobe its program"));
+        return Err(Error::last(format!("give the {what} its program")));
     }
     // SAFETY: as above.
     if unsafe { libc::ioctl(raw, PERF_EVENT_IOC_ENABLE, 0) } < 0 {
-        return Err(Error::last("enable the kprobe"));
+        return Err(Error::last(format!("enable the {what}")));
     }
     Ok(Link::of(fd))
 }

@@ -13,6 +13,7 @@
 
 mod branch_records;
 mod btf;
+mod drive;
 mod error;
 mod existing;
 pub mod features;
@@ -33,6 +34,7 @@ mod sys;
 
 pub use branch_records::{BranchFilter, BranchRecords};
 pub use btf::{BtfObject, load_btf, module_btf};
+pub use drive::{netlink_route_socket, stay_on_this_cpu};
 pub use error::{Error, Result};
 pub use existing::{
     MapInfo, ProgDetails, btf_bytes, link_ids, map_ids, map_info, pinned_program_id, program_ids,
@@ -41,8 +43,11 @@ pub use existing::{
 pub use file_map::FileMap;
 pub use image::{ImageFunction, ProgImage};
 pub use jited::{Jited, JitedLine};
-pub use kprobe::{KprobeAt, attach_kprobe};
-pub use link::{Link, attach_kprobe_multi, attach_tracing_multi, attach_trampoline, open_raw_tracepoint};
+pub use kprobe::{KprobeAt, attach_kprobe, attach_tracepoint};
+pub use link::{
+    Link, attach_kprobe_multi, attach_kprobe_multi_named, attach_tracing_multi, attach_trampoline,
+    open_raw_tracepoint,
+};
 pub use map::{Map, MapType, online_cpus, possible_cpus};
 pub use memory::KernelMemory;
 pub use poll::{wait_readable, wait_writable};

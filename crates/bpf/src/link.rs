@@ -85,6 +85,30 @@ pub fn attach_kprobe_multi(
     create(attr, || format!("attach to {} functions", addrs.len()))
 }
 
+/// Attaches one program to a function by its name, which must be one function's alone ([`AttachType::KprobeMulti`] or
+/// [`AttachType::KprobeSession`]). `at_return`: to its return, of the first.
+pub fn attach_kprobe_multi_named(
+    prog: &Program,
+    attach_type: AttachType,
+    name: &str,
+    at_return: bool,
+) -> Result<Link> {
+    /// `BPF_F_KPROBE_MULTI_RETURN`.
+    const RETURN: u32 = 1;
+    let symbol = CString::new(name)
+        .map_err(|_| Error::Protocol(format!("function name {name:?} holds a zero byte")))?;
+    let names = [symbol.as_ptr() as u64];
+    let attr = LinkKprobeMulti {
+        prog_fd: prog.as_fd().as_raw_fd() as u32,
+        attach_type: attach_type as u32,
+        multi_flags: if at_return { RETURN } else { 0 },
+        cnt: 1,
+        syms: addr(&names),
+        ..Default::default()
+    };
+    create(attr, || format!("attach to {name}"))
+}
+
 /// Attaches one program to many functions by their ids in the BTF that it was loaded for ([`AttachType::FentryMulti`],
 /// [`AttachType::FsessionMulti`]), each with a cookie. All or nothing, as [`attach_kprobe_multi`].
 pub fn attach_tracing_multi(

@@ -12,6 +12,8 @@ pub enum ProgType {
     SocketFilter = 1,
     /// A kprobe or kretprobe, one or many: the context is `struct pt_regs`.
     Kprobe = 2,
+    /// A tracepoint as perf records it: the context is the record.
+    Tracepoint = 5,
     /// A raw tracepoint: arguments as untyped 64-bit words.
     RawTracepoint = 17,
     /// fentry, fexit, tp_btf: arguments typed by BTF.

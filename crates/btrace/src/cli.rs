@@ -236,6 +236,12 @@ pub enum Subcommand {
     /// Everything is tried, nothing is changed. Exit status: 0 if anything can be traced, 2 if not.
     Doctor(DoctorArgs),
 
+    /// Measure what each way of tracing a place costs: calls on the way, time of a hit
+    ///
+    /// A program that does nothing is attached in each way that the kernel offers, and the place is hit many times, with it and
+    /// without.
+    Cost(CostArgs),
+
     /// Tests of btrace on the running kernel, for its developers
     #[command(hide = true, subcommand)]
     Selftest(Selftest),
@@ -277,6 +283,47 @@ pub struct DoctorArgs {
     pub json: bool,
 
     /// Say more on stderr
+    #[arg(short, long, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+}
+
+/// `btrace cost`.
+#[derive(Debug, clap::Args)]
+pub struct CostArgs {
+    /// A kernel function or a tracepoint
+    #[arg(value_name = "TARGET", required_unless_present_any = ["kfunc", "tracepoint"], conflicts_with_all = ["kfunc", "tracepoint"])]
+    pub target: Option<String>,
+
+    /// A kernel function: name, or module:name
+    #[arg(short = 'k', long, value_name = "[MODULE:]NAME", conflicts_with = "tracepoint")]
+    pub kfunc: Option<String>,
+
+    /// A tracepoint: name, or system:name
+    #[arg(short = 't', long, value_name = "[SYSTEM:]NAME")]
+    pub tracepoint: Option<String>,
+
+    /// Run CMD through sh -c each time, to hit the target; its output is thrown away. By default btrace hits it itself, where
+    /// it knows how
+    #[arg(short = 'c', long = "command", value_name = "CMD")]
+    pub command: Option<String>,
+
+    /// Rounds, in each of which every way is measured once
+    #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub rounds: u32,
+
+    /// The clock counts instructions, one a nanosecond (qemu -icount shift=0): the least of all rounds counts, and is exact
+    #[arg(long)]
+    pub exact: bool,
+
+    /// Show the machine code on the way, of each way while it is attached
+    #[arg(long, conflicts_with = "json")]
+    pub disasm: bool,
+
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+
+    /// Name the frames between the target and the program; say more on stderr
     #[arg(short, long, action = clap::ArgAction::Count)]
     pub verbose: u8,
 }

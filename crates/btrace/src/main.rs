@@ -3,6 +3,7 @@
 
 mod branch_records;
 mod check;
+mod cost;
 mod disassemble;
 mod doctor;
 mod generate;
@@ -34,6 +35,8 @@ fn main() -> ExitCode {
         Some(cli::Subcommand::List(list)) => list.verbose,
         Some(cli::Subcommand::Types(types)) => types.verbose,
         Some(cli::Subcommand::Doctor(doctor)) => doctor.verbose,
+        // Once is for the table alone.
+        Some(cli::Subcommand::Cost(cost)) => cost.verbose.saturating_sub(1),
         Some(cli::Subcommand::Selftest(_)) | None => args.verbose,
     };
     logging::init(verbose);
@@ -51,6 +54,7 @@ fn main() -> ExitCode {
                 Err(error) => finish(Err(Stop::Failed(error))),
             };
         }
+        Some(cli::Subcommand::Cost(cost)) => return finish(cost::run(cost).map_err(Stop::Refused)),
         Some(cli::Subcommand::Selftest(what)) => return finish(selftest::run(what).map_err(Stop::Failed)),
         None => {}
     }

@@ -221,7 +221,8 @@ fn tracing(attach_type: u32, btf_id: u32) -> Result<features::Tried, Refusal> {
 /// `EINVAL`, `EOPNOTSUPP` and `ENOTSUPP` (include/linux/errno.h, the kernel's own): what is not known, or not built in.
 const UNKNOWN: [i32; 3] = [22, 95, 524];
 
-fn refusal(error: bpf::Error) -> Refusal {
+/// What the kernel's refusal of a load or an attach comes to.
+pub(crate) fn refusal(error: bpf::Error) -> Refusal {
     let said =
         error.log().and_then(|log| log.lines().find(|l| !l.is_empty() && !l.starts_with("processed ")));
     let named = |errno: i32| match btf::errno_name(errno.unsigned_abs()) {

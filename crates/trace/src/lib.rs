@@ -51,6 +51,7 @@ mod systems;
 mod target;
 mod tracker;
 mod walk;
+mod ways;
 
 pub use attach::{Progress, Tell};
 pub use branches::{Branch, Branches, Snapshot};
@@ -81,3 +82,4 @@ pub use suggest::near_names;
 pub use syscalls::{Param, Syscall, syscall_name};
 pub use target::{Resolved, Target};
 pub use walk::{PathField, PathText};
+pub use ways::{Placed, Sight, Way, Ways, place};

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::frames::{self, Ran};
 use crate::vm::VmOptions;
-use crate::{Failure, apt, bench_code, bench_filters, bench_many, guest};
+use crate::{Failure, apt, bench_code, bench_cost, bench_filters, bench_many, guest};
 
 /// Measure what a trace costs: instructions per call and per printed event under icount, start and memory, here and
 /// in the lab.
@@ -37,8 +37,12 @@ pub struct Arguments {
     #[arg(long)]
     attach: bool,
 
-    /// Only filters and outputs by expressions, beside C compiled by clang
+    /// Only what each way of tracing a place costs, an empty program there
     #[arg(long, conflicts_with_all = ["hooks", "attach", "code"])]
+    cost: bool,
+
+    /// Only filters and outputs by expressions, beside C compiled by clang
+    #[arg(long, conflicts_with_all = ["hooks", "attach", "code", "cost"])]
     filters: bool,
 }
 
@@ -77,6 +81,10 @@ done_with() { kill -INT $b; wait $b; cat /tmp/said >&2; }
 
 fn bench(arguments: &Arguments) -> Result<u8> {
     let mut lines = Vec::new();
+    if arguments.cost {
+        bench_cost::lab(&arguments.kernel)?;
+        return Ok(0);
+    }
     if arguments.attach {
         bench_many::attach(&arguments.kernel, &mut lines)?;
         return Ok(u8::from(table(&lines) > 0));

@@ -2,6 +2,7 @@
 
 mod calls;
 mod cases;
+mod cost;
 mod disasm;
 mod endings;
 mod expressions;
@@ -116,6 +117,7 @@ fn boots(only: Option<&str>, words: &[String]) -> Vec<Boot> {
         syscalls::CHECKS,
         cases::CHECKS,
         disasm::CHECKS,
+        cost::CHECKS,
         types::CHECKS,
         rings::CHECKS,
         lbr::CHECKS,

@@ -1,0 +1,344 @@
+//! What was found, as a table or as JSON, and what it comes to.
+
+use super::depth::{Frame, Path};
+use serde_json::{Value, json};
+use std::fmt::Write;
+use trace::Way;
+
+/// What a way costs.
+#[derive(Clone, Debug)]
+pub struct Cost {
+    /// The calls on the way, or why they are not known.
+    pub path: Result<Path, String>,
+    /// What a hit takes in addition: least, what counts, most.
+    pub per_hit: (f64, f64, f64),
+    /// Runs of a program that looked, for what the driver did.
+    pub hits: u64,
+    /// Runs for others meanwhile.
+    pub others: u64,
+}
+
+impl Cost {
+    /// Whether some round found the place faster with the program than without.
+    fn is_lost(&self) -> bool {
+        self.per_hit.0 <= 0.0
+    }
+}
+
+/// A way, and what came of it.
+#[derive(Clone, Debug)]
+pub struct Row {
+    pub way: Way,
+    /// The function, where the target is a tracepoint in it.
+    pub on: Option<String>,
+    /// The costs, or why there are none.
+    pub cost: Result<Cost, String>,
+}
+
+impl Row {
+    fn name(&self) -> String {
+        match &self.on {
+            Some(function) => format!("{} on {function}", self.way),
+            None => self.way.to_string(),
+        }
+    }
+}
+
+/// Everything found about a target.
+pub struct Table {
+    pub target: String,
+    pub kind: String,
+    /// The function that a tracepoint is in.
+    pub function: Option<String>,
+    /// What hit it.
+    pub driver: String,
+    /// How often it did so for [`Cost::hits`].
+    pub acts: u64,
+    /// What one such act takes without a program.
+    pub bare: f64,
+    pub exact: bool,
+    pub rounds: u32,
+    pub branches: Result<usize, String>,
+    pub rows: Vec<Row>,
+}
+
+impl Table {
+    fn unit(&self) -> &'static str {
+        if self.exact { "instructions" } else { "ns" }
+    }
+
+    /// The table and what is below it. `verbose`: with the frames on each way.
+    pub fn text(&self, verbose: bool) -> String {
+        let mut out = String::new();
+        let inside = self.function.as_ref().map_or(String::new(), |f| format!(" in {f}"));
+        let _ = writeln!(
+            out,
+            "{} {}{inside}, hit by {}: {} {} without a program\n",
+            self.kind,
+            self.target,
+            self.driver,
+            number(self.bare),
+            self.unit()
+        );
+        let width = self.rows.iter().map(|r| r.name().len()).max().unwrap_or(0).max(6);
+        let per_hit = if self.exact { "INSNS/HIT" } else { "NS/HIT" };
+        let _ = writeln!(out, "{:<width$}  CALLS  BRANCHES  {per_hit:>9}  SPREAD", "METHOD");
+        for row in &self.rows {
+            match &row.cost {
+                Ok(cost) => {
+                    let calls = cost.path.as_ref().map_or("-".to_string(), |p| p.depth().to_string());
+                    let branches = self.branches.as_ref().map_or("-".to_string(), ToString::to_string);
+                    let (low, counts, high) = cost.per_hit;
+                    let _ = writeln!(
+                        out,
+                        "{:<width$}  {calls:>5}  {branches:>8}  {:>9}  {} to {}",
+                        row.name(),
+                        number(counts),
+                        number(low),
+                        number(high)
+                    );
+                    if let (true, Ok(path)) = (verbose, &cost.path) {
+                        for frame in path.frames.iter().chain([&path.from]) {
+                            let _ = writeln!(out, "    {}", shown(frame));
+                        }
+                    }
+                }
+                Err(_) => {
+                    let _ = writeln!(out, "{:<width$}      -         -          -  -", row.name());
+                }
+            }
+        }
+        out.push('\n');
+        for line in self.remarks() {
+            let _ = writeln!(out, "{line}");
+        }
+        let _ = writeln!(out, "{}", self.recommendation());
+        out
+    }
+
+    /// What is to be said below the table, each thing once.
+    fn remarks(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        let mut reasons: Vec<(String, Vec<String>)> = Vec::new();
+        let mut add = |reason: &str, row: &Row| match reasons.iter_mut().find(|(r, _)| r == reason) {
+            Some((_, names)) => names.push(row.name()),
+            None => reasons.push((reason.to_string(), vec![row.name()])),
+        };
+        for row in &self.rows {
+            match &row.cost {
+                Err(reason) => add(reason, row),
+                Ok(Cost { path: Err(reason), .. }) => add(&format!("calls unknown: {reason}"), row),
+                Ok(_) => {}
+            }
+        }
+        lines.extend(reasons.into_iter().map(|(reason, names)| format!("{}: {reason}", names.join(", "))));
+        if let Err(reason) = &self.branches {
+            lines.push(format!("branches: {reason}"));
+        }
+        let costs: Vec<&Cost> = self.rows.iter().filter_map(|r| r.cost.as_ref().ok()).collect();
+        if costs.iter().any(|cost| cost.is_lost()) {
+            lines.push("the spread reaches below nothing: the machine is busy; more --rounds, or a quieter time, help".into());
+        }
+        let hits: Vec<u64> =
+            self.rows.iter().filter_map(|r| Some(r.cost.as_ref().ok()?.hits / r.way.runs())).collect();
+        let (least, most) =
+            (hits.iter().min().copied().unwrap_or(0), hits.iter().max().copied().unwrap_or(0));
+        let counted = if least == most { least.to_string() } else { format!("{least} to {most}") };
+        let others: u64 = costs.iter().map(|c| c.others).max().unwrap_or(0);
+        let others = match others {
+            0 => String::new(),
+            others => format!(", and up to {others} by others meanwhile"),
+        };
+        if !hits.is_empty() {
+            lines.push(format!("hits: {counted} counted for {} times{others}", self.acts));
+        }
+        lines
+    }
+
+    /// The cheapest at the place; of such as cannot be told apart, the first. Where the times are lost in the noise, the one
+    /// with the fewest calls.
+    fn best(&self, wanted: impl Fn(&Row) -> bool) -> Option<(&Row, &Cost)> {
+        let costs = || {
+            self.rows.iter().filter(|row| wanted(row)).filter_map(|row| Some((row, row.cost.as_ref().ok()?)))
+        };
+        if costs().any(|(_, cost)| cost.is_lost()) {
+            return costs().min_by_key(|(_, cost)| cost.path.as_ref().map_or(usize::MAX, Path::depth));
+        }
+        let (_, least) = costs().min_by(|a, b| a.1.per_hit.1.total_cmp(&b.1.per_hit.1))?;
+        // Instructions are exact; times of a busy machine are not.
+        let bound =
+            if self.exact { least.per_hit.1 * 1.02 } else { (least.per_hit.1 * 1.15).max(least.per_hit.2) };
+        costs().find(|(_, cost)| cost.per_hit.1 <= bound)
+    }
+
+    /// One line, as one friend to another.
+    pub fn recommendation(&self) -> String {
+        let told = |row: &Row, cost: &Cost| {
+            let calls = cost.path.as_ref().map_or(String::new(), |p| format!("{} calls, ", p.depth()));
+            match cost.is_lost() {
+                true => format!("{} ({calls}its time lost in the noise)", row.name()),
+                false => format!("{} ({calls}{} {} a hit)", row.name(), number(cost.per_hit.1), self.unit()),
+            }
+        };
+        let at_entry = |row: &Row| !row.way.sees_return();
+        let Some((first, cost)) = self.best(at_entry).or_else(|| self.best(|_| true)) else {
+            return "recommended: nothing, this kernel offers no way".into();
+        };
+        let mut line = format!("recommended: {}", told(first, cost));
+        if first.on.is_some()
+            && let Some((own, cost)) = self.best(|row| row.on.is_none())
+        {
+            let _ = write!(line, "; at the tracepoint itself {}", told(own, cost));
+        }
+        if at_entry(first)
+            && let Some((last, cost)) = self.best(|row| row.way.sees_return())
+        {
+            let _ = write!(line, "; for the return {}", told(last, cost));
+        }
+        let dearest = self
+            .rows
+            .iter()
+            .filter(|row| at_entry(row) == at_entry(first))
+            .filter_map(|row| Some((row, row.cost.as_ref().ok()?)))
+            .max_by(|a, b| a.1.per_hit.1.total_cmp(&b.1.per_hit.1));
+        if let Some((row, most)) = dearest
+            && !cost.is_lost()
+            && !most.is_lost()
+            && most.per_hit.1 > cost.per_hit.1 * 1.2
+        {
+            let _ =
+                write!(line, "; {} takes {:.1} times as much", row.name(), most.per_hit.1 / cost.per_hit.1);
+        }
+        line
+    }
+
+    /// One object.
+    pub fn json(&self) -> Value {
+        let methods: Vec<Value> = self
+            .rows
+            .iter()
+            .map(|row| match &row.cost {
+                Ok(cost) => {
+                    let (low, counts, high) = cost.per_hit;
+                    let frames = cost.path.as_ref().ok().map(|path| {
+                        path.frames.iter().chain([&path.from]).map(frame).collect::<Vec<Value>>()
+                    });
+                    json!({
+                        "method": row.way.to_string(), "on": row.on, "offered": true,
+                        "calls": cost.path.as_ref().ok().map(Path::depth), "frames": frames,
+                        "branches": self.branches.as_ref().ok(), "per_hit": rounded(counts),
+                        "least": rounded(low), "most": rounded(high), "hits": cost.hits, "other_hits": cost.others,
+                    })
+                }
+                Err(reason) => {
+                    json!({ "method": row.way.to_string(), "on": row.on, "offered": false, "reason": reason })
+                }
+            })
+            .collect();
+        json!({
+            "target": self.target, "kind": self.kind, "function": self.function, "driver": self.driver,
+            "acts": self.acts, "unit": self.unit(), "bare": rounded(self.bare), "rounds": self.rounds, "methods": methods,
+            "remarks": self.remarks(), "recommendation": self.recommendation(),
+        })
+    }
+}
+
+fn frame(frame: &Frame) -> Value {
+    json!({
+        "address": format!("{:#x}", frame.address), "name": frame.name, "offset": frame.offset, "module": frame.module,
+    })
+}
+
+fn shown(frame: &Frame) -> String {
+    let module = frame.module.as_ref().map_or(String::new(), |m| format!(" [{m}]"));
+    match &frame.name {
+        Some(name) => format!("{:#x}:{name}+{:#x}{module}", frame.address, frame.offset),
+        None => format!("{:#x}", frame.address),
+    }
+}
+
+fn rounded(value: f64) -> f64 {
+    (value * 10.0).round() / 10.0
+}
+
+fn number(value: f64) -> String {
+    if value.abs() < 1000.0 { format!("{value:.1}") } else { format!("{value:.0}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(way: Way, on: Option<&str>, per_hit: f64, calls: usize) -> Row {
+        let from = Frame { address: 1, name: Some("f".into()), offset: 5, module: None };
+        let path = Ok(Path { frames: vec![from.clone(); calls], from });
+        let cost = Cost { path, per_hit: (per_hit, per_hit, per_hit), hits: 10, others: 0 };
+        Row { way, on: on.map(String::from), cost: Ok(cost) }
+    }
+
+    fn table(exact: bool, rows: Vec<Row>) -> Table {
+        Table {
+            target: "f".into(),
+            kind: "kernel function".into(),
+            function: None,
+            driver: "a call".into(),
+            acts: 10,
+            bare: 100.0,
+            exact,
+            rounds: 1,
+            branches: Err("none".into()),
+            rows,
+        }
+    }
+
+    #[test]
+    fn a_function_is_recommended_an_entry_and_a_return() {
+        let rows = vec![
+            row(Way::Fentry, None, 137.0, 2),
+            row(Way::Fexit, None, 160.0, 2),
+            row(Way::Kprobe, None, 500.0, 6),
+        ];
+        assert_eq!(
+            table(true, rows).recommendation(),
+            "recommended: fentry (2 calls, 137.0 instructions a hit); for the return fexit (2 calls, 160.0 instructions a \
+             hit); kprobe takes 3.6 times as much"
+        );
+    }
+
+    #[test]
+    fn of_ways_that_cost_alike_the_typed_one_is_recommended() {
+        let rows = vec![row(Way::TpBtf, None, 42.0, 3), row(Way::RawTp, None, 40.0, 3)];
+        assert!(
+            table(false, rows.clone()).recommendation().starts_with("recommended: tp_btf (3 calls, 42.0 ns")
+        );
+        assert!(table(true, rows).recommendation().starts_with("recommended: raw_tp"));
+    }
+
+    #[test]
+    fn a_tracepoints_function_may_be_cheaper_than_itself() {
+        let rows = vec![row(Way::TpBtf, None, 60.0, 3), row(Way::Fentry, Some("g"), 30.0, 2)];
+        let line = table(true, rows).recommendation();
+        assert!(line.starts_with("recommended: fentry on g (2 calls, 30.0"), "{line}");
+        assert!(line.contains("; at the tracepoint itself tp_btf ("), "{line}");
+    }
+
+    #[test]
+    fn what_is_lost_in_the_noise_is_not_recommended_by_its_time() {
+        let mut lost = row(Way::Kprobe, None, 10.0, 5);
+        if let Ok(cost) = &mut lost.cost {
+            cost.per_hit.0 = -3.0;
+        }
+        let line = table(false, vec![lost, row(Way::Fentry, None, 40.0, 2)]).recommendation();
+        assert_eq!(line, "recommended: fentry (2 calls, 40.0 ns a hit)");
+    }
+
+    #[test]
+    fn what_is_refused_is_listed_with_the_reason_once() {
+        let refused = |way| Row { way, on: None, cost: Err("refused with EPERM".into()) };
+        let rows = vec![refused(Way::Fentry), refused(Way::Fexit)];
+        let text = table(false, rows).text(false);
+        assert!(text.contains("\nfentry, fexit: refused with EPERM\n"), "{text}");
+        assert!(text.contains("\nfentry      -"), "{text}");
+        assert!(text.ends_with("recommended: nothing, this kernel offers no way\n"), "{text}");
+    }
+}
