@@ -317,6 +317,9 @@ impl Running {
     /// Prints what was gathered up to now.
     fn tell_tallies(&mut self) -> anyhow::Result<Option<End>> {
         self.tallied_at = Instant::now();
+        if self.interval.is_some() && !self.style.json {
+            self.output.buffer.extend_from_slice(format!("{}\n", self.clock.now()).as_bytes());
+        }
         for tally in self.session.tallies()? {
             self.renderer.tally(&tally, &mut self.output.buffer);
         }
@@ -426,6 +429,9 @@ fn check_gathering(args: &Args, plan: &Plan) -> anyhow::Result<()> {
     let gathers = plan.probes.iter().any(|p| !p.layout.asked.gathered.is_empty());
     if args.interval.is_some() && !gathers {
         bail!("--interval is for what --output-arg gathers (count(), hist(e), …), and nothing is gathered");
+    }
+    if args.output_stack && plan.probes.iter().all(|p| p.layout.asked.is_silent()) {
+        bail!("--output-stack is for printed events, and events are gathered here, not printed");
     }
     if args.limit_events.is_some() && plan.probes.iter().all(|p| p.layout.asked.is_silent()) {
         bail!("--limit-events counts printed events, and events are gathered here, not printed");

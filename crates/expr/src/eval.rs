@@ -79,6 +79,10 @@ pub fn output(output: &Output, machine: &dyn Machine, text: u32, len: u32) -> Re
         Output::Bytes { pointer, len, .. } => bytes_at(pointer, *len as usize, machine),
         Output::Buffer { pointer, len, most, .. } => {
             let asked = value(len, machine)?;
+            bytes_at(pointer, 0, machine)?;
+            if asked.cast_signed() < 0 {
+                return Err(Failure { span: len.span, errno: Some(crate::lower::EINVAL) });
+            }
             let mut record = asked.to_le_bytes().to_vec();
             record.extend(bytes_at(pointer, asked.min(u64::from(*most)) as usize, machine)?);
             Ok(record)

@@ -96,7 +96,13 @@ fn keys(gathered: &Gathered, entry: &Entry, symbols: Option<&Symbols>) -> String
             KeyKind::Number { shape, size, format } => {
                 number(shape, *format, bytes.get(..*size as usize).unwrap_or(bytes), symbols, &mut out);
             }
-            KeyKind::Text => btf::escape_text(until_nul(bytes), &mut out),
+            KeyKind::Text => {
+                let (text, cut) = key_text(bytes);
+                btf::escape_text(text, &mut out);
+                if cut {
+                    out.extend_from_slice("…".as_bytes());
+                }
+            }
         }
     }
     String::from_utf8_lossy(&out).into_owned()
@@ -107,8 +113,13 @@ fn part<'e>(key: &Key, bytes: &'e [u8]) -> &'e [u8] {
     bytes.get(at..at + key.size as usize).unwrap_or_default()
 }
 
-fn until_nul(text: &[u8]) -> &[u8] {
-    text.split(|b| *b == 0).next().unwrap_or_default()
+/// The text of a key, and whether it went on.
+fn key_text(bytes: &[u8]) -> (&[u8], bool) {
+    let text = bytes.split(|b| *b == 0).next().unwrap_or_default();
+    match text.split_last() {
+        Some((&expr::CUT, text)) => (trace::whole_characters(text), true),
+        _ => (text, false),
+    }
 }
 
 /// A bucket's bounds; `None`: it has none on that side. The upper one is not in it.
@@ -182,7 +193,12 @@ pub fn json(tally: &Tally<'_>, symbols: Option<&Symbols>, out: &mut Vec<u8>) {
                 KeyKind::Number { shape, size, format } => {
                     number_json(shape, *format, bytes.get(..*size as usize).unwrap_or(bytes), symbols, out);
                 }
-                KeyKind::Text => quoted(until_nul(bytes), out),
+                KeyKind::Text => {
+                    let (text, cut) = key_text(bytes);
+                    out.push(b'"');
+                    btf::escape_json(text, out);
+                    out.extend_from_slice(if cut { "…\"".as_bytes() } else { b"\"" });
+                }
             }
             out.push(b'}');
         }

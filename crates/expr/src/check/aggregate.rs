@@ -67,7 +67,17 @@ impl Checker<'_> {
         match self.output(node)? {
             Output::Scalar(value, format) => Ok(Output::Scalar(value, format)),
             Output::Text(Text::Comm, _) => Ok(Output::Text(Text::Comm, Some(16))),
-            Output::Text(text, most) => Ok(Output::Text(text, Some(most.unwrap_or(KEY_TEXT).min(KEY_TEXT)))),
+            Output::Text(text, most) => {
+                // As many bytes as were asked for; else there is room for so many beside the terminator.
+                let asked = !matches!(&text, Text::Memory { most: array, .. } if *array == most);
+                let most = if asked { most } else { most.map(|most| most.min(KEY_TEXT - 1)) };
+                Ok(Output::Text(text, Some(most.unwrap_or(KEY_TEXT - 1))))
+            }
+            Output::Path(..) => {
+                let message =
+                    "a path is too long for a key; its last name is not: str(….dentry->d_name.name)";
+                Err(Error::new(node.span, message))
+            }
             _ => Err(Error::new(node.span, "a key is a number or a text")),
         }
     }

@@ -5,6 +5,7 @@ use super::{Checker, Item};
 use crate::ast::{Node, NodeKind};
 use crate::error::{Error, Span, nearest};
 use crate::parse::AGGREGATES;
+use crate::tree::Text;
 use crate::tree::{Base, BytesFormat, Expr, Format, Kind, Output, PathOf, Place};
 use crate::types::{IntTy, Ty};
 
@@ -99,11 +100,23 @@ impl Checker<'_> {
                 Output::Bytes { pointer, len, ty, spelled, .. } => {
                     Output::Bytes { pointer, len, ty, spelled, format: BytesFormat::Hex }
                 }
+                Output::Text(Text::Memory { pointer, most: Some(len) }, _) => {
+                    self.fixed(*pointer, len.min(MOST_BYTES), BytesFormat::Hex)
+                }
                 _ => return wrong("a number, an array, or a pointer and how many bytes are read"),
             }),
             ("hex", [of, n]) => self.buffer(of, n, BytesFormat::Hex),
             ("hex", _) => wrong("a number, or a pointer and how many bytes are read"),
             ("buf", [of, n]) => self.buffer(of, n, BytesFormat::Buffer),
+            ("buf", [of]) => match self.output(of)? {
+                Output::Text(Text::Memory { pointer, most: Some(len) }, _) => {
+                    Ok(self.fixed(*pointer, len.min(MOST_BYTES), BytesFormat::Buffer))
+                }
+                Output::Bytes { pointer, len, ty, spelled, .. } => {
+                    Ok(Output::Bytes { pointer, len, ty, spelled, format: BytesFormat::Buffer })
+                }
+                _ => wrong("an array, or a pointer and how many bytes are read"),
+            },
             ("buf", _) => wrong("a pointer and how many bytes are read"),
             ("ip4", [of]) => match self.ip4_word(of)? {
                 Some(word) => Ok(Output::Scalar(word, Format::Ip4)),

@@ -18,6 +18,9 @@ impl Checker<'_> {
         if let Some(at) = scope.args.iter().position(|arg| arg.name == name) {
             return self.arg(at, span);
         }
+        if name == "NULL" {
+            return Ok(Item::Value(Expr::constant(0, Ty::Void.pointer(), span)));
+        }
         if let Some((tid, value)) = scope.types.enumerator(name) {
             return Ok(Item::Value(enumerator(self.scope.types.ty(tid).int(), value, span)));
         }
@@ -55,6 +58,12 @@ impl Checker<'_> {
                 [] => "; it has no arguments".into(),
                 args => format!("; its arguments are {}", args.join(", ")),
             };
+        }
+        // `AF_INET` and its like.
+        let macros =
+            name.len() > 1 && name.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_');
+        if macros {
+            hint += "; if it is a macro: those are in no BTF, write its value";
         }
         Error::new(span, format!("{} has no '{name}'{hint}", self.scope.target))
     }

@@ -20,7 +20,8 @@ use crate::status::Failure;
 use crate::tree::{Base, Expr, Kind, Output, Place, Root, Test};
 use crate::types::{IntTy, Ty};
 use asm::{Alu, Func, Label, Operand, Reg, Size, Width};
-pub use output::Room;
+pub(crate) use output::EINVAL;
+pub use output::{CUT, Room};
 use std::collections::HashMap;
 
 /// Where a program finds what expressions name.

@@ -13,7 +13,7 @@ use asm::{Arg, Cmp, Func, Label, Operand, Reg, Size, Slot, Width};
 ///          bytes: as many as they are
 ///          part of what is passed by value: the words that it lies in, from the one where it begins
 ///          a text: i32 its length as the kernel's helpers give it (terminator counted; negative: the error), then its bytes
-///          a buffer: u64 how many bytes were asked for, then what was read of them
+///          a buffer (a negative length is `EINVAL`): u64 how many bytes were asked for, then what was read of them
 ///          a path: the pointer; whoever walks it has room elsewhere
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,6 +25,12 @@ pub struct Room {
     /// Of a text, how many bytes are read at most, terminator included.
     pub text: u32,
 }
+
+/// What a negative length is.
+pub(crate) const EINVAL: u16 = 22;
+
+/// The last byte of a text in a key that was cut: no text ends so.
+pub const CUT: u8 = 0xff;
 
 /// Where the value begins.
 pub const VALUE: u32 = 8;
@@ -75,6 +81,11 @@ impl Compiler<'_> {
                     let bytes = this.register(f, bytes);
                     let from = this.from(f, pointer, fail);
                     this.note(f, pointer.span);
+                    // `-errno` of a call that failed, as often as not.
+                    f.if_unlikely(Cmp::SLt, Width::W64, bytes, 0, |f| {
+                        let invalid = f.imm(-i64::from(EINVAL));
+                        fail.fault(f, len.span, invalid);
+                    });
                     f.store(Size::DW, record, value, bytes);
                     let read = f.var();
                     f.assign(read, bytes);
@@ -158,6 +169,15 @@ impl Compiler<'_> {
                 let size = text_size(key).map_or(room, |size| room.min(size));
                 let length = self.read_text(f, Arg::SlotAddr(slot, at as i32), size, from);
                 f.if_unlikely(Cmp::SLe, Width::W64, length, 0, |f| fail.fault(f, pointer.span, length));
+                // What was cut is marked where its terminator is, lest it pass for the whole.
+                let whole =
+                    matches!(key, Output::Text(Text::Memory { most: Some(array), .. }, _) if size > *array);
+                if !whole {
+                    let last = (at + size - 1) as i32;
+                    f.if_unlikely(Cmp::Ge, Width::W64, length, i64::from(size), |f| {
+                        f.store_slot(Size::B, slot, last, i64::from(CUT));
+                    });
+                }
             }
             _ => f.leave(label),
         }

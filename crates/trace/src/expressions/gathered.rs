@@ -49,7 +49,7 @@ pub enum KeyKind {
         /// How it is shown.
         format: Format,
     },
-    /// A text, padded with zeros.
+    /// A text, padded with zeros; the byte 0xff at its end means that it went on.
     Text,
 }
 
@@ -80,7 +80,8 @@ impl Gathered {
                         Text::Comm => aggregate.span,
                         Text::Memory { pointer, .. } => pointer.span,
                     };
-                    (KeyKind::Text, most.unwrap_or(64).next_multiple_of(8), span)
+                    let terminator = u32::from(*text != Text::Comm);
+                    (KeyKind::Text, (most.unwrap_or(63) + terminator).next_multiple_of(8), span)
                 }
                 _ => continue,
             };

@@ -43,6 +43,9 @@ impl Written {
                 (target, rest) = (Some(format!("{first}:{second}")), after);
             }
         }
+        if rest.trim().is_empty() {
+            return Err(Error::Pattern { pattern: text.into(), reason: "an empty expression".into() });
+        }
         let target = target.map(|name| Pattern::new(&name)).transpose()?;
         Ok(Written { text: rest.trim().into(), target })
     }
@@ -50,7 +53,14 @@ impl Written {
     /// Whether it is for a target.
     fn is_for(&self, target: &Target) -> bool {
         let Some(pattern) = &self.target else { return true };
-        pattern.matches(&target.name) || pattern.matches(&target.label())
+        // A tracepoint's system, which BTF does not know, says nothing that its name does not.
+        let name = match (target.kind, pattern.as_str().split_once(':')) {
+            (TargetKind::Tracepoint, Some((_, name))) => {
+                Pattern::new(name).is_ok_and(|p| p.matches(&target.name))
+            }
+            _ => false,
+        };
+        name || pattern.matches(&target.name) || pattern.matches(&target.label())
     }
 }
 
