@@ -65,3 +65,13 @@ pub fn attach_kprobe(prog: &Program, at: KprobeAt<'_>, at_return: bool) -> Resul
     }
     Ok(Link::of(fd))
 }
+
+/// Whether the kernel makes kprobes for perf_event_open(2).
+///
+/// # Errors
+/// It does not (no CONFIG_KPROBE_EVENTS), or sysfs cannot be read.
+pub fn kprobes_exist() -> Result<()> {
+    std::fs::metadata(TYPE_PATH)
+        .map(|_| ())
+        .map_err(|source| Error::Sys { action: format!("find {TYPE_PATH}"), source })
+}

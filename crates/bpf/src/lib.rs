@@ -39,7 +39,7 @@ pub use existing::{
 pub use file_map::FileMap;
 pub use image::{ImageFunction, ProgImage};
 pub use jited::{Jited, JitedLine};
-pub use kprobe::{KprobeAt, attach_kprobe};
+pub use kprobe::{KprobeAt, attach_kprobe, kprobes_exist};
 pub use link::{Link, attach_kprobe_multi, attach_tracing_multi, attach_trampoline, open_raw_tracepoint};
 pub use map::{Map, MapType, online_cpus, possible_cpus};
 pub use memory::KernelMemory;

@@ -11,13 +11,16 @@ use trace::{
 const NOT_TRACING: [&str; 4] = ["command", "output", "json", "limit_events"];
 
 /// Flags that are about a trace, for `-d`, which is none.
-const TRACING: [&str; 20] = [
+const TRACING: [&str; 23] = [
     "tracepoint",
     "kfunc_all_kmods",
     "show_func_proto",
     "dry_run",
     "mode",
     "output_stack",
+    "output_path",
+    "path_summary",
+    "path_blocks",
     "filter_pid",
     "filter_tid",
     "filter_comm",
@@ -114,6 +117,20 @@ pub struct Args {
     /// frames, too
     #[arg(long)]
     pub output_stack: bool,
+
+    /// Show the path of each call through its function: which branches were taken, oldest first; by a kprobe on each basic block, without
+    /// hardware. With -v addresses, and the branches that were not taken
+    #[arg(long)]
+    pub output_path: bool,
+
+    /// At the end, show which blocks of the functions ran, how often, beside the disassembly; with --errors, those that only failing
+    /// calls came to
+    #[arg(long)]
+    pub path_summary: bool,
+
+    /// Probe so many basic blocks at most, of all functions together
+    #[arg(long, value_name = "N", default_value_t = trace::path::MOST_BLOCKS, value_parser = clap::value_parser!(u32).range(1..=8192))]
+    pub path_blocks: u32,
 
     /// The running kernel's file with debug information, for source lines; by default it is looked for where distributions
     /// put it
@@ -488,6 +505,7 @@ impl Args {
             expressions: self.expressions()?,
             force: self.force,
             stack: self.output_stack,
+            path: (self.output_path || self.path_summary).then_some(self.path_blocks),
             pointees: !self.no_pointees,
             string_size: STRING_SIZE,
             ring_size: self.buffer_size,

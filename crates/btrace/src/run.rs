@@ -117,7 +117,8 @@ impl Running {
         say(format_args!("{} btrace is running.. ({targets})", clock.now()));
         let colour = colour_wanted(args.color, output.is_terminal());
         let style = Style { json: args.json, colour, verbose: args.verbose > 0 };
-        let stacks = StackOptions { ours: ours(&session)?, vmlinux, lines: None };
+        let codes = if args.output_path { session.codes().to_vec() } else { Vec::new() };
+        let stacks = StackOptions { ours: ours(&session)?, vmlinux, lines: None, codes };
         let renderer =
             Renderer::new(style, session.probes(), clock.clone(), stacks, symbols.and_then(Early::take));
         let namesakes = Namesakes::of(&session);
@@ -195,7 +196,9 @@ impl Running {
             if self.namesakes.attach(&mut self.plan, &mut self.session) {
                 // Before any of their events is handed over.
                 let lines = self.renderer.take_lines();
-                let stacks = StackOptions { ours: ours(&self.session)?, vmlinux: None, lines };
+                // Further functions are not looked for where paths are shown.
+                let codes = Vec::new();
+                let stacks = StackOptions { ours: ours(&self.session)?, vmlinux: None, lines, codes };
                 self.renderer =
                     Renderer::new(self.style, self.session.probes(), self.clock.clone(), stacks, None);
             }

@@ -15,6 +15,7 @@
 //!  …          texts and notes, each at a multiple of 8
 //!  …          what expressions show, each a status (u64) and its value (see `expr::Room`), and notes of what they point to
 //!  …  u64[10] if a stack is captured in a BPF program: the words where the trampoline keeps the arguments and beyond
+//!  …  u64     if the executed path is captured: how many hits there were; then i32[512], their offsets from the function's address
 //!  …  i64     if a stack is captured: its bytes, or a negative error
 //!  …  u64[]   its frames, innermost first: room for one of [`stack::ROOMS`], the rest is not ours to read
 //! ```
@@ -148,6 +149,8 @@ pub struct Layout {
     pub context: bool,
     /// Offset of the words around a BPF program's trampoline, [`stack::WORDS`] of them: what tells its caller.
     pub(crate) words: Option<u32>,
+    /// Offset of the executed path: `u32` hits, so many as there were, and from the next multiple of 8 on [`crate::path::HITS`] `i32`.
+    pub(crate) path: Option<u32>,
     /// Offset of the stack's length, the last thing in the record's constant part; its frames follow.
     pub stack: Option<u32>,
     /// Size of the record in bytes, without the frames of a stack: a multiple of 8.
@@ -165,6 +168,8 @@ pub(crate) struct Captures {
     pub context: bool,
     /// The kernel stack.
     pub stack: bool,
+    /// The executed path, at exits.
+    pub path: bool,
 }
 
 /// Which end of a call an event is of, and how it is got at.
@@ -200,7 +205,7 @@ impl Layout {
         compile: &Compile<'_>,
     ) -> Result<Layout, Error> {
         let btf = &*kernel.types_of(target)?;
-        let Captures { string_size, pointees, context, stack } = captures;
+        let Captures { string_size, pointees, context, stack, path } = captures;
         let mut at = header::END;
         let entry_time = end.at_exit.then(|| take(&mut at, 8));
         let call = end.paired.then(|| take(&mut at, 8));
@@ -267,8 +272,22 @@ impl Layout {
         let asked = compile.of(target, end, captures, &mut at)?;
         let words = (stack && target.program.is_some()).then(|| take(&mut at, stack::WORDS * stack::FRAME));
         let number = syscalls::told(kernel, target).map(|told| Number { offset: take(&mut at, 16), told });
+        let path = (path && end.at_exit).then(|| take(&mut at, 8 + 4 * crate::path::HITS));
         let stack = stack.then(|| take(&mut at, 8));
-        Ok(Layout { entry_time, call, args, registers, number, ret, asked, context, words, stack, size: at })
+        Ok(Layout {
+            entry_time,
+            call,
+            args,
+            registers,
+            number,
+            ret,
+            asked,
+            context,
+            words,
+            path,
+            stack,
+            size: at,
+        })
     }
 
     /// Equal for layouts that the same instructions fill. Those copy whole registers, whatever is in them; only where `returns` are
@@ -296,6 +315,11 @@ impl Layout {
             rest += &format!("{:?}", (&self.registers, self.number, self.words));
         }
         Alike { numbers, rest }
+    }
+
+    /// Whether the executed path is captured.
+    pub fn has_path(&self) -> bool {
+        self.path.is_some()
     }
 
     /// Bytes that one event takes in the ring buffer, the ring's own header included; frames of a stack come on top,

@@ -7,6 +7,7 @@ use crate::expressions::{Compile, Key};
 use crate::filter::Filter;
 use crate::kernel::{Kernel, Newer, TaskFields};
 use crate::layout::{Captures, End, Layout};
+use crate::path::{self, Code};
 use crate::program_target;
 use crate::request::{Mode, Request, TargetKind};
 use crate::rings;
@@ -107,6 +108,10 @@ pub struct Plan {
     pub(crate) ring_size: u32,
     /// Ring buffers, a power of two: 1, or one for each CPU.
     pub(crate) rings: u32,
+    /// Where a task's stack is, if executed paths are wanted.
+    pub(crate) task_stack: Option<TaskStack>,
+    /// By probe, the code of those whose paths are wanted.
+    pub(crate) codes: Vec<Option<Code>>,
 }
 
 impl Plan {
@@ -123,7 +128,11 @@ impl Plan {
         }
         let functions = resolved.targets.iter().any(|t| t.kind != TargetKind::Tracepoint);
         let newer = if functions { kernel.newer() } else { Newer::default() };
-        Plan::of(kernel, request, resolved, preempt_count, newer)
+        let mut plan = Plan::of(kernel, request, resolved, preempt_count, newer)?;
+        if let Some(most_blocks) = request.path {
+            path::find_code(&mut plan, most_blocks)?;
+        }
+        Ok(plan)
     }
 
     /// Whether it is of thousands of functions, which slow down the kernel: what can be read of it is better read before.
@@ -184,6 +193,7 @@ impl Plan {
             pointees,
             context: preempt_count.is_some(),
             stack: request.stack,
+            path: request.path.is_some(),
         };
         if let Some(idle) = request.expressions.idle(&targets) {
             let pattern = idle.target.as_ref().map_or("", |t| t.as_str());
@@ -244,7 +254,30 @@ impl Plan {
             preempt_count,
             ring_size: request.ring_size,
             rings: rings::wanted(),
+            task_stack: request.path.and_then(|_| TaskStack::of(kernel)),
+            codes: Vec::new(),
         })
+    }
+}
+
+/// Where the kernel stack of a task is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TaskStack {
+    /// Offset of its address in `struct task_struct`.
+    pub offset: u32,
+    /// Its size.
+    pub size: u32,
+}
+
+impl TaskStack {
+    fn of(kernel: &Kernel) -> Option<TaskStack> {
+        /// `THREAD_SIZE` of x86-64 (without KASAN).
+        const USUAL: u64 = 16 << 10;
+        let btf = &kernel.btf;
+        let task = btf.find(btf::Kind::Struct, "task_struct")?;
+        let offset = btf.member(task, "stack").ok()?.bit_offset / 8;
+        let union = btf.find(btf::Kind::Union, "thread_union").and_then(|union| btf.size_of(union).ok());
+        Some(TaskStack { offset, size: u32::try_from(union.unwrap_or(USUAL)).ok()? })
     }
 }
 
@@ -288,6 +321,7 @@ fn one(
         return refuse(reason.into());
     }
     let obstacle = target.obstacle(kernel)?;
+    let obstacle = obstacle.or(captures.path.then(|| "its path is told by kprobes".into()));
     // A kprobe is for functions of the kernel.
     if let (TargetKind::Tracepoint | TargetKind::Program, Some(reason)) = (target.kind, obstacle.clone()) {
         return refuse(reason);

@@ -6,6 +6,7 @@ mod format;
 mod json;
 mod outputs;
 mod paint;
+mod path;
 mod pointee;
 mod stack;
 mod symbols;
@@ -14,6 +15,7 @@ mod text;
 
 pub use json::Json;
 pub use paint::wanted as colour_wanted;
+pub use path::Paths;
 pub use stack::{StackOptions, Stacks};
 pub use symbols::Symbols;
 pub use text::TextLines;
@@ -54,19 +56,23 @@ impl Renderer {
         options: StackOptions,
         symbols: Option<Symbols>,
     ) -> Renderer {
-        let stacks = probes.iter().any(|p| p.layout.stack.is_some());
+        let stacks = probes.iter().any(|p| p.layout.stack.is_some() || p.layout.has_path());
+        let paths =
+            options.codes.iter().any(Option::is_some).then(|| Paths::new(&options.codes, style.verbose));
         let symbols = symbols.or_else(|| Renderer::shows_symbols(probes).then(Symbols::load));
         let stacks = symbols.clone().filter(|_| stacks).map(|s| Stacks::new(s, style.verbose, options));
         match style {
-            Style { json: true, .. } => Renderer::Json(Json::new(probes, clock, stacks, symbols)),
-            Style { colour: true, .. } => Renderer::Coloured(TextLines::new(probes, clock, stacks, symbols)),
-            _ => Renderer::Text(TextLines::new(probes, clock, stacks, symbols)),
+            Style { json: true, .. } => Renderer::Json(Json::new(probes, clock, stacks, paths, symbols)),
+            Style { colour: true, .. } => {
+                Renderer::Coloured(TextLines::new(probes, clock, stacks, paths, symbols))
+            }
+            _ => Renderer::Text(TextLines::new(probes, clock, stacks, paths, symbols)),
         }
     }
 
     /// Whether events of these probes have a use for the kernel's symbols.
     pub fn shows_symbols(probes: &[Probe]) -> bool {
-        probes.iter().any(|p| p.layout.stack.is_some() || has_functions(&p.layout))
+        probes.iter().any(|p| p.layout.stack.is_some() || p.layout.has_path() || has_functions(&p.layout))
     }
 
     /// Takes the source lines for the renderer that follows this one.

@@ -18,6 +18,8 @@ pub struct StackOptions {
     pub vmlinux: Option<DebugFile>,
     /// Source lines as an earlier renderer had them, [`Stacks::into_lines`].
     pub lines: Option<Source>,
+    /// By probe, the code of functions whose executed paths are shown.
+    pub codes: Vec<Option<trace::path::Code>>,
 }
 
 /// Renders stacks.
@@ -30,11 +32,11 @@ pub struct Stacks {
 
 /// A frame that is to be shown.
 #[derive(Clone, Copy)]
-struct Frame<'a> {
-    address: u64,
-    symbol: Option<Resolved<'a>>,
+pub(super) struct Frame<'a> {
+    pub address: u64,
+    pub symbol: Option<Resolved<'a>>,
     /// The address is where the code stood, not one to which a call returns.
-    exact: bool,
+    pub exact: bool,
 }
 
 impl Frame<'_> {
@@ -77,7 +79,7 @@ impl Frame<'_> {
     }
 
     /// Appends it as an object.
-    fn json(&self, lines: &Lines, out: &mut Vec<u8>) {
+    pub fn json(&self, lines: &Lines, out: &mut Vec<u8>) {
         out.extend_from_slice(b"{\"address\":\"");
         hexadecimal(self.address, out);
         out.extend_from_slice(b"\",\"symbol\":");
@@ -112,6 +114,23 @@ impl Stacks {
     /// The source lines, with what has been looked up.
     pub fn into_lines(self) -> Option<Source> {
         self.lines
+    }
+
+    /// The symbols that addresses are shown by.
+    pub(super) fn symbols(&self) -> &Symbols {
+        &self.symbols
+    }
+
+    /// The source lines of an instruction.
+    pub(super) fn lines_at(&mut self, address: u64) -> Rc<Lines> {
+        self.lines.as_mut().map(|source| source.lines_at(address)).unwrap_or_default()
+    }
+
+    /// Says once why there are no source lines.
+    pub(super) fn say_remark(&mut self) {
+        if let Some(remark) = self.lines.as_mut().and_then(Source::remark) {
+            say(format_args!("btrace: {remark}"));
+        }
     }
 
     /// Appends a stack as lines.
@@ -163,9 +182,7 @@ impl Stacks {
         } else {
             trim(ours, resolved, &mut show);
         }
-        if let Some(remark) = lines.as_mut().and_then(Source::remark) {
-            say(format_args!("btrace: {remark}"));
-        }
+        self.say_remark();
     }
 }
 
