@@ -3,6 +3,7 @@
 use anyhow::{Context, bail};
 use clap::{Parser, ValueEnum};
 use std::path::PathBuf;
+use trace::path::{MOST_BLOCKS, Wanted};
 use trace::{
     Comm, Expressions, Filter, Mode, ProgramSpec, Request, TargetKind, TargetSpec, Written, split_list,
 };
@@ -129,8 +130,10 @@ pub struct Args {
     pub path_summary: bool,
 
     /// Probe so many basic blocks at most, of all functions together
-    #[arg(long, value_name = "N", default_value_t = trace::path::MOST_BLOCKS, value_parser = clap::value_parser!(u32).range(1..=8192))]
-    pub path_blocks: u32,
+    ///
+    /// By default 512.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=8192))]
+    pub path_blocks: Option<u32>,
 
     /// The running kernel's file with debug information, for source lines; by default it is looked for where distributions
     /// put it
@@ -505,7 +508,10 @@ impl Args {
             expressions: self.expressions()?,
             force: self.force,
             stack: self.output_stack,
-            path: (self.output_path || self.path_summary).then_some(self.path_blocks),
+            path: (self.output_path || self.path_summary).then_some(Wanted {
+                most_blocks: self.path_blocks.unwrap_or(MOST_BLOCKS),
+                of_all: self.path_summary,
+            }),
             pointees: !self.no_pointees,
             string_size: STRING_SIZE,
             ring_size: self.buffer_size,

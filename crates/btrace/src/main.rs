@@ -8,6 +8,7 @@ mod generate;
 mod list;
 mod namesakes;
 mod output;
+mod path_summary;
 mod privilege;
 mod progress;
 mod run;

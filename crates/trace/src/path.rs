@@ -21,6 +21,15 @@ pub const MOST_BLOCKS: u32 = 512;
 /// Bytes that are looked at where nothing tells where a function ends.
 const MOST_UNBOUNDED: u64 = 64 << 10;
 
+/// What is asked about paths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// Blocks that are probed, of all functions together, at most.
+    pub most_blocks: u32,
+    /// A filter for errors is left to the caller: what calls that succeed go through is wanted as well.
+    pub of_all: bool,
+}
+
 /// A function as its paths are told by.
 #[derive(Clone, Debug)]
 pub struct Code {
@@ -149,6 +158,7 @@ const MOST_UNSEEN: usize = 6;
 impl Ways<'_> {
     fn look(&mut self, from: usize, is_end: &dyn Fn(usize) -> bool) {
         if self.several || self.way.len() > MOST_UNSEEN {
+            self.several = true;
             return;
         }
         let Some(after) = self.code.blocks.after(from) else {
@@ -163,7 +173,10 @@ impl Ways<'_> {
             let step = if jumped { Step::Jumped } else { Step::Fell };
             if is_end(block) {
                 self.arrive(Visit { block, step, inferred: false });
-            } else if self.code.unprobed.contains(&block) && !self.way.iter().any(|v| v.block == block) {
+            } else if self.way.iter().any(|visit| visit.block == block) {
+                // Round and round, who knows how often.
+                self.several = true;
+            } else if self.code.unprobed.contains(&block) {
                 self.way.push(Visit { block, step, inferred: true });
                 self.look(block, is_end);
                 self.way.pop();
@@ -183,7 +196,7 @@ impl Ways<'_> {
 ///
 /// # Errors
 /// No function is left; or what it takes is not there: kprobes, addresses of symbols, the kernel's code.
-pub(crate) fn find_code(plan: &mut Plan, most_blocks: u32) -> Result<(), Error> {
+pub(crate) fn find_code(plan: &mut Plan, wanted: Wanted) -> Result<(), Error> {
     let lacking = |reason: String| Error::Path { reason };
     bpf::kprobes_exist()
         .map_err(|error| lacking(format!("it takes kprobes, and this kernel has none ({error})")))?;
@@ -192,6 +205,7 @@ pub(crate) fn find_code(plan: &mut Plan, most_blocks: u32) -> Result<(), Error> 
     }
     let table = Table::load().map_err(|error| lacking(error.to_string()))?;
     let live = Live::open().map_err(|error| lacking(error.to_string()))?;
+    let most_blocks = wanted.most_blocks;
     let mut left = most_blocks as usize;
     let mut refused = Vec::new();
     let mut codes = Vec::with_capacity(plan.probes.len());
@@ -283,8 +297,93 @@ fn code_of(probe: &Probe, table: &Table, live: &Live) -> Result<Code, String> {
 }
 
 impl Code {
+    /// A block's bytes.
+    pub fn bytes(&self, block: &Block) -> &[u8] {
+        let part = self
+            .parts
+            .iter()
+            .find(|part| block.start >= part.address && block.start - part.address < part.bytes.len() as u64);
+        let bytes = part.and_then(|part| {
+            let from = usize::try_from(block.start - part.address).ok()?;
+            let to = usize::try_from(block.end - part.address).ok()?;
+            part.bytes.get(from..to)
+        });
+        bytes.unwrap_or_default()
+    }
+
     /// The blocks that a probe could be put on nowhere.
     pub fn unprobed(&self) -> impl Iterator<Item = &Block> {
         self.unprobed.iter().filter_map(|at| self.blocks.list().get(*at))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BASE: u64 = 0xffff_ffff_8100_0000;
+
+    /// test edi,edi; jne W; L: dec esi; jne L; ret; W: ud2; jmp L
+    const CODE: [u8; 13] = [0x85, 0xff, 0x75, 0x05, 0xff, 0xce, 0x75, 0xfc, 0xc3, 0x0f, 0x0b, 0xeb, 0xf7];
+    /// Where its blocks begin.
+    const ENTRY: i32 = 0;
+    const LOOP: i32 = 4;
+    const RETURN: i32 = 8;
+    const WARNING: i32 = 9;
+
+    fn code(bytes: &[u8], unprobed: &[usize]) -> Code {
+        let parts = vec![Part { address: BASE, bytes: bytes.to_vec() }];
+        let blocks = Blocks::of(&parts, Arch::X86_64, |_| false);
+        let unprobed = unprobed.iter().copied().collect();
+        Code { name: "f".into(), module: None, address: BASE, parts, blocks, unprobed }
+    }
+
+    fn path(code: &Code, hits: &[i32]) -> Vec<(u64, Step, bool)> {
+        let path = code.path(hits.iter().copied(), hits.len() as u32);
+        let start = |visit: &Visit| code.blocks.list()[visit.block].start - BASE;
+        path.visits.iter().map(|visit| (start(visit), visit.step, visit.inferred)).collect()
+    }
+
+    #[test]
+    fn steps_are_told_by_the_code() {
+        let code = code(&CODE, &[]);
+        assert_eq!(code.blocks.list().len(), 4);
+        assert_eq!(
+            path(&code, &[ENTRY, LOOP, LOOP, RETURN]),
+            [
+                (0, Step::Entry, false),
+                (4, Step::Fell, false),
+                (4, Step::Jumped, false),
+                (8, Step::Fell, false)
+            ]
+        );
+        // A probe behind a block's beginning is that block's.
+        assert_eq!(path(&code, &[ENTRY, WARNING + 2, LOOP, RETURN])[1], (9, Step::Jumped, false));
+        assert!(code.path([ENTRY, LOOP, RETURN].into_iter(), 3).is_whole(&code));
+    }
+
+    #[test]
+    fn what_cannot_follow_is_not_made_to() {
+        let code = code(&CODE, &[]);
+        assert_eq!(path(&code, &[ENTRY, RETURN])[1], (8, Step::Unknown, false));
+        assert!(!code.path([ENTRY, RETURN].into_iter(), 2).is_whole(&code));
+        assert!(!code.path([ENTRY, LOOP].into_iter(), 2).is_whole(&code), "it returned from elsewhere");
+        assert!(code.path([ENTRY, 1000, -1000].into_iter(), 3).visits.len() == 1, "hits of other code");
+        let cut = code.path([ENTRY, LOOP].into_iter(), 9);
+        assert_eq!((cut.cut, cut.is_whole(&code)), (7, false));
+        assert_eq!(code.path(std::iter::empty(), 0), Path::default());
+    }
+
+    #[test]
+    fn a_block_without_probe_is_told_where_no_other_way_leads() {
+        // The return has none: it is behind the loop in any case.
+        let unseen = code(&CODE, &[2]);
+        assert_eq!(path(&unseen, &[ENTRY, LOOP]).last(), Some(&(8, Step::Fell, true)));
+        // The warning has none, and the loop may be come to with and without it.
+        let unseen = code(&CODE, &[3]);
+        assert_eq!(path(&unseen, &[ENTRY, LOOP, RETURN])[1], (4, Step::Unknown, false));
+        // The loop has none, and may have run any number of times.
+        let unseen = code(&CODE, &[1]);
+        assert_eq!(path(&unseen, &[ENTRY, RETURN])[1], (8, Step::Unknown, false));
     }
 }

@@ -129,8 +129,8 @@ impl Plan {
         let functions = resolved.targets.iter().any(|t| t.kind != TargetKind::Tracepoint);
         let newer = if functions { kernel.newer() } else { Newer::default() };
         let mut plan = Plan::of(kernel, request, resolved, preempt_count, newer)?;
-        if let Some(most_blocks) = request.path {
-            path::find_code(&mut plan, most_blocks)?;
+        if let Some(wanted) = request.path {
+            path::find_code(&mut plan, wanted)?;
         }
         Ok(plan)
     }
@@ -246,7 +246,10 @@ impl Plan {
             refused,
             remarks,
             vast: many,
-            filter: request.filter.clone(),
+            filter: Filter {
+                errors: request.filter.errors && !request.path.is_some_and(|path| path.of_all),
+                ..request.filter.clone()
+            },
             task: kernel.task,
             current_task_btf: kernel.current_task_btf,
             newer,

@@ -103,8 +103,8 @@ pub struct Request {
     pub force: bool,
     /// With the kernel stack of each event.
     pub stack: bool,
-    /// With the executed path of each call, of functions with so many blocks at most, all told.
-    pub path: Option<u32>,
+    /// With the executed path of each call.
+    pub path: Option<crate::path::Wanted>,
     /// With what is to be known of the objects behind pointers.
     pub pointees: bool,
     /// Most bytes read of a string, its terminator included.

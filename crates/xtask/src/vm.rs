@@ -49,6 +49,8 @@ pub struct VmOptions {
     pub btrace: Option<PathBuf>,
     /// Further words for the kernel's command line.
     pub kernel_arguments: String,
+    /// Further arguments of qemu's.
+    pub qemu_arguments: Vec<String>,
     /// Run under `sh -c` as root, with /dev/null as its stdin.
     pub command: String,
     /// How long the command may take.
@@ -80,6 +82,7 @@ impl VmOptions {
             modules: Vec::new(),
             btrace: None,
             kernel_arguments: String::new(),
+            qemu_arguments: Vec::new(),
             command: command.into(),
             timeout: Duration::from_secs(300),
             output: Output::Capture,
@@ -368,6 +371,7 @@ impl Machine {
                 command.arg("-device").arg(format!("virtserialport,chardev={door},name=lab.{door}"));
             }
         }
+        command.args(&options.qemu_arguments);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let qemu = command.spawn().context("running setpriv qemu-system-x86_64")?;
         let mut machine = Machine { qemu, doors: [const { None }; DOORS.len()] };

@@ -19,6 +19,17 @@ impl Finder {
         Finder { source: Some(source) }
     }
 
+    /// The lines of one address.
+    pub fn lines_at(&mut self, address: u64) -> Rc<Lines> {
+        let Some(source) = &mut self.source else { return Rc::default() };
+        let lines = source.lines_at(address);
+        if let Some(remark) = source.remark() {
+            say(format_args!("btrace: {remark}"));
+            self.source = None;
+        }
+        lines
+    }
+
     /// The lines that a listing of this code will show.
     pub fn of_code(&mut self, disassembler: &mut Disassembler, code: &[u8], address: u64) -> Known {
         let mut known = Known::new();

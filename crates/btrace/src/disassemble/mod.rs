@@ -9,15 +9,16 @@ mod program;
 mod show;
 
 pub use all::all;
+pub use lines::{Finder, Known};
 pub use listing::WriteFailed;
+pub use names::Names;
 
 use anyhow::{Context, bail};
 use btrace::cli::Args;
 use btrace::logging::say;
 use disasm::{Arch, Disassembler, Line, NoSymbols, Syntax};
-use lines::Finder;
 use listing::Listing;
-use names::Names;
+
 use place::{Code, Place};
 use show::{Head, Show};
 use std::rc::Rc;

@@ -161,6 +161,21 @@ fn pointer_error(value: &Value<'_>) -> Option<&'static str> {
     (1..=4095).contains(&number).then(|| btf::errno_name(number as u32)).flatten()
 }
 
+/// Whether the call returned an error: a negative number, or a pointer that is one (`IS_ERR_VALUE`), named or not.
+pub fn returned_error(event: &Event<'_>) -> bool {
+    let Some(retval) = event.retval() else { return false };
+    let number = match (&retval.field.shape, retval.bytes.len()) {
+        (btf::Shape::Int { signed: true, .. }, 4) => {
+            retval.bytes.try_into().ok().map(i32::from_le_bytes).map(i64::from)
+        }
+        (btf::Shape::Int { signed: true, .. } | btf::Shape::Ptr { .. }, 8) => {
+            retval.bytes.try_into().ok().map(i64::from_le_bytes)
+        }
+        _ => None,
+    };
+    number.is_some_and(|number| (-4095..0).contains(&number))
+}
+
 /// An address that is not the kernel's is out of range to a probe read; to everybody else it is a bad address.
 const ERANGE: i32 = -34;
 const EFAULT: i32 = -14;

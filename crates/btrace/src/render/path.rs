@@ -238,10 +238,19 @@ impl Words<'_> {
         self.place(address, None)
     }
 
-    /// A block's last instruction; without source lines as it reads.
+    /// A block's last instruction; without source lines as it reads, its target by name.
     fn last(&mut self, block: usize) -> Rc<str> {
         let Some(block) = self.code.blocks.list().get(block) else { return "?".into() };
-        self.place(block.last, Some(&block.text))
+        let (Exit::Branch(to) | Exit::Jump(to)) = block.exit else {
+            return self.place(block.last, Some(&block.text));
+        };
+        let mnemonic = block.text.rsplit_once(' ').map_or(block.text.as_str(), |(mnemonic, _)| mnemonic);
+        let text = match self.stacks.symbols().resolve(to) {
+            Some(symbol) if symbol.name == self.code.name => format!("{mnemonic} +{:#x}", symbol.offset),
+            Some(symbol) => format!("{mnemonic} {}+{:#x}", symbol.name, symbol.offset),
+            None => block.text.clone(),
+        };
+        self.place(block.last, Some(&text))
     }
 
     fn place(&mut self, address: u64, instruction: Option<&str>) -> Rc<str> {
