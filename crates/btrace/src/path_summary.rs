@@ -158,7 +158,7 @@ impl Tally {
     /// The blocks that only failing calls came to, most calls first.
     fn failures(&self, tools: &mut Tools, out: &mut Vec<u8>) {
         self.head(out);
-        let mut only: Vec<(&Block, Count)> = self
+        let only: Vec<(&Block, Count)> = self
             .code
             .blocks
             .list()
@@ -167,7 +167,10 @@ impl Tally {
             .filter(|(_, count)| count.bad > 0 && count.good == 0)
             .map(|(block, count)| (block, *count))
             .collect();
-        only.sort_by_key(|(_, count)| std::cmp::Reverse(count.bad));
+        // What lies side by side and as many calls came to is one.
+        let joins = |a: &(&Block, Count), b: &(&Block, Count)| a.0.end == b.0.start && a.1.bad == b.1.bad;
+        let mut runs: Vec<&[(&Block, Count)]> = only.chunk_by(joins).collect();
+        runs.sort_by_key(|run| std::cmp::Reverse(run.first().map(|(_, count)| count.bad)));
         if self.failed == 0 {
             out.extend_from_slice(b"; no call failed\n\n");
             return;
@@ -181,8 +184,9 @@ impl Tally {
                 b"; calls that succeeded came through each block that failing ones came through\n",
             );
         }
-        for (block, count) in only {
-            let bytes = self.code.bytes(block);
+        for run in runs {
+            let (Some((block, count)), Some((last, _))) = (run.first(), run.last()) else { continue };
+            let bytes = self.code.bytes(block.start, last.end);
             out.extend_from_slice(
                 format!(
                     "; {} of {} failing calls, and no other, came to {}{}\n",

@@ -359,7 +359,8 @@ impl Running {
 
     fn summary(&self) -> anyhow::Result<()> {
         let losses = self.session.losses()?;
-        let mut line = format!("btrace: {} printed, {} lost", count(self.printed, "event"), losses.lost);
+        let done = if self.prints { "printed" } else { "summed up" };
+        let mut line = format!("btrace: {} {done}, {} lost", count(self.printed, "event"), losses.lost);
         if losses.lost > 0 {
             line += " (a larger --buffer-size or a narrower filter loses fewer)";
         }

@@ -297,15 +297,12 @@ fn code_of(probe: &Probe, table: &Table, live: &Live) -> Result<Code, String> {
 }
 
 impl Code {
-    /// A block's bytes.
-    pub fn bytes(&self, block: &Block) -> &[u8] {
-        let part = self
-            .parts
-            .iter()
-            .find(|part| block.start >= part.address && block.start - part.address < part.bytes.len() as u64);
-        let bytes = part.and_then(|part| {
-            let from = usize::try_from(block.start - part.address).ok()?;
-            let to = usize::try_from(block.end - part.address).ok()?;
+    /// The bytes from one address to another; nothing when they are not all of one part.
+    pub fn bytes(&self, from: u64, to: u64) -> &[u8] {
+        let covers = |part: &&Part| from >= part.address && from - part.address < part.bytes.len() as u64;
+        let bytes = self.parts.iter().find(covers).and_then(|part| {
+            let from = usize::try_from(from - part.address).ok()?;
+            let to = usize::try_from(to.checked_sub(part.address)?).ok()?;
             part.bytes.get(from..to)
         });
         bytes.unwrap_or_default()

@@ -10,6 +10,7 @@ mod lockdown;
 mod methods;
 mod names;
 mod options;
+mod path;
 mod programs;
 mod rings;
 mod shapes;
@@ -96,6 +97,7 @@ fn boots(only: Option<&str>, words: &[String]) -> Vec<Boot> {
         values::CHECKS,
         programs::CHECKS,
         options::CHECKS,
+        path::CHECKS,
         methods::CHECKS,
         shapes::CHECKS,
         syscalls::CHECKS,

@@ -160,34 +160,32 @@ fn common(left: &[u64], right: &[u64]) -> usize {
 
 /// The code of those functions that the kernel has, with its addresses unmoved.
 fn listed(kernel: &str, names: &[&str]) -> Result<BTreeMap<String, Function>> {
-    // A name, or else its copies; and what was split off.
+    // A name, or else its copies; and what was split off. Of names that are not there the others are shown all the same.
+    let cold: Vec<String> = names.iter().map(|name| format!("{name}.*cold*")).collect();
     let command = format!(
-        "for f in {}; do echo \"# $f\"; btrace -d --json -k $f 2>/dev/null; btrace -d --json -k \"$f.*cold*\" 2>/dev/null; done; true",
-        names.join(" ")
+        "btrace -d --json -k {} 2>/dev/null; btrace -d --json -k '{}' 2>/dev/null; true",
+        names.join(","),
+        cold.join(",")
     );
     let options =
         VmOptions { kernel_arguments: "nokaslr".into(), ..VmOptions::new(kernel.to_string(), command) };
     let outcome = vm::run(&options)?;
     let text = String::from_utf8_lossy(&outcome.stdout).into_owned();
     let mut functions: BTreeMap<String, Function> = BTreeMap::new();
-    let mut name = String::new();
+    let mut ambiguous = BTreeSet::new();
     for line in text.lines() {
-        if let Some(next) = line.strip_prefix("# ") {
-            name = next.to_string();
-            continue;
-        }
-        let one: Value = serde_json::from_str(line).with_context(|| format!("a listing of {name}"))?;
+        let one: Value = serde_json::from_str(line).context("a listing")?;
         let symbol = one["function"].as_str().unwrap_or_default();
-        if !symbol.contains(".cold") && functions.get(&name).is_some_and(|known| known.entry != 0) {
+        let name = symbol.split('.').next().unwrap_or(symbol);
+        let known = functions.get(name).is_some_and(|known| known.entry != 0);
+        if known && !symbol.contains(".cold") {
             // Several functions of the name: btrace shows no path of those.
-            functions.remove(&name);
-            name.clear();
+            ambiguous.insert(name.to_string());
             continue;
         }
-        if !name.is_empty() {
-            add(functions.entry(name.clone()).or_default(), symbol, &one)?;
-        }
+        add(functions.entry(name.to_string()).or_default(), symbol, &one)?;
     }
+    functions.retain(|name, _| !ambiguous.contains(name));
     functions.retain(|_, function| function.entry != 0);
     Ok(functions)
 }

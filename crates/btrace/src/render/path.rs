@@ -242,7 +242,9 @@ impl Words<'_> {
     fn last(&mut self, block: usize) -> Rc<str> {
         let Some(block) = self.code.blocks.list().get(block) else { return "?".into() };
         let (Exit::Branch(to) | Exit::Jump(to)) = block.exit else {
-            return self.place(block.last, Some(&block.text));
+            // By the kernel's thunk, where returns are mitigated.
+            let thunk = block.exit == Exit::Return && block.text.starts_with("jmp");
+            return self.place(block.last, Some(if thunk { "return thunk" } else { &block.text }));
         };
         let mnemonic = block.text.rsplit_once(' ').map_or(block.text.as_str(), |(mnemonic, _)| mnemonic);
         let text = match self.stacks.symbols().resolve(to) {
