@@ -1,9 +1,10 @@
 //! `cargo xtask paths`: the paths that btrace prints, held against what qemu executed.
 //!
-//! qemu runs one instruction at a time and logs the address of each one in the functions' code. A kprobe does not hide one: a breakpoint
-//! or jump that the kernel put in an instruction's place is executed at its address, once for each time that the instruction would
-//! have been. So one run serves for both: its log, cut at the function's entry and without what is no block's beginning, is the
-//! sequence of blocks of each call. Where blocks begin is worked out here from the listing of `btrace -d --json`, by other code than btrace's.
+//! qemu logs the address of each run of instructions that it executes (a translation block, not chained to others) in the functions' code. A
+//! kprobe hides none: a breakpoint or jump that the kernel put in an instruction's place is executed at its address, once for each
+//! time that the instruction would have been, ends its run, and what follows begins one. So one run of the guest serves for both.
+//! A block that is jumped to, or that follows a probed instruction, begins a run; one that is only run into is found by going on
+//! from where the run began. Where blocks begin is worked out here from the listing of `btrace -d --json`, by other code than btrace's.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
@@ -86,8 +87,10 @@ struct Function {
     entry: u64,
     ranges: Vec<(u64, u64)>,
     leaders: BTreeSet<u64>,
-    /// Instructions that are logged again for each of their rounds.
-    repeated: BTreeSet<u64>,
+    /// Each instruction's end, and whether a run goes on behind it.
+    instructions: HashMap<u64, (u64, bool)>,
+    /// Beginnings of blocks that btrace has no probe on.
+    unprobed: BTreeSet<u64>,
 }
 
 fn compare(arguments: &Arguments) -> Result<()> {
@@ -95,11 +98,11 @@ fn compare(arguments: &Arguments) -> Result<()> {
         [] => FUNCTIONS.to_vec(),
         names => names.iter().map(String::as_str).collect(),
     };
-    let functions = listed(&arguments.kernel, &names)?;
+    let mut functions = listed(&arguments.kernel, &names)?;
     eprintln!("paths: {} of {} functions are in kernel {}", functions.len(), names.len(), arguments.kernel);
     let scratch = tempfile::NamedTempFile::new().context("a file for qemu's log")?;
     let log = arguments.log.clone().unwrap_or_else(|| scratch.path().to_path_buf());
-    let printed = traced(&arguments.kernel, &functions, &log)?;
+    let printed = traced(&arguments.kernel, &mut functions, &log)?;
     let executed = executed(&log, &functions)?;
     let mut compared = 0;
     let mut calls = 0;
@@ -205,14 +208,16 @@ fn add(function: &mut Function, symbol: &str, listing: &Value) -> Result<()> {
     for (at, one) in instructions.iter().enumerate() {
         let mnemonic = one["mnemonic"].as_str().unwrap_or_default();
         let next = instructions.get(at + 1).map(|next| address(&next["address"])).transpose()?;
-        let word =
-            mnemonic.trim_start_matches("notrack ").trim_start_matches("bnd ").trim_start_matches("cs ");
-        if word.starts_with('j') || word.starts_with("ret") {
+        let word = mnemonic.rsplit(' ').next().unwrap_or(mnemonic);
+        let leaves = word.starts_with('j') || word.starts_with("ret");
+        if leaves {
             function.leaders.extend(next);
         }
-        if mnemonic.starts_with("rep") {
-            function.repeated.insert(address(&one["address"])?);
-        }
+        let goes_on =
+            !leaves && !word.starts_with("call") && !word.starts_with("ud") && !word.starts_with("rep");
+        let here = address(&one["address"])?;
+        let bytes = one["bytes"].as_str().context("bytes")?.len() as u64 / 2;
+        function.instructions.insert(here, (here + bytes, goes_on));
         for target in one["targets"].as_array().into_iter().flatten() {
             if target["kind"] == "jump" {
                 function.leaders.insert(address(&target["address"])?);
@@ -230,14 +235,14 @@ fn address(text: &Value) -> Result<u64> {
 /// The blocks of each call that btrace printed, by function.
 fn traced(
     kernel: &str,
-    functions: &BTreeMap<String, Function>,
+    functions: &mut BTreeMap<String, Function>,
     log: &std::path::Path,
 ) -> Result<BTreeMap<String, Vec<Vec<u64>>>> {
     let names: Vec<&str> = functions.keys().map(String::as_str).collect();
     // All of them by one btrace, since an instruction at a time it takes minutes to begin.
     let command = format!(
         "cat >/tmp/w <<'END'\n{WORKLOAD}\nEND\n\
-         btrace -k {} --output-path --path-blocks 8192 --json -o /tmp/o -c 'sh /tmp/w >/dev/null 2>&1' >&2; cat /tmp/o",
+         btrace -v -k {} --output-path --path-blocks 8192 --json -o /tmp/o -c 'sh /tmp/w >/dev/null 2>&1' >&2; cat /tmp/o",
         names.join(",")
     );
     let ranges: Vec<String> = functions
@@ -263,8 +268,25 @@ fn traced(
     };
     let outcome = vm::run(&options)?;
     let said = String::from_utf8_lossy(&outcome.stderr);
-    for line in said.lines().filter(|line| line.contains("not traced") || line.contains("--output-path")) {
+    for line in said.lines() {
+        if line.contains("not traced") || line.contains("--output-path") || line.contains("printed, ") {
+            eprintln!("paths: {line}");
+        }
+        // `btrace: NAME: 1 of its 250 blocks cannot be probed; …: +0x115a, -0x20`
+        let Some((head, offsets)) = line.split_once(" blocks cannot be probed; ") else { continue };
         eprintln!("paths: {line}");
+        let symbol = head.trim_start_matches("btrace: ").split(':').next().unwrap_or_default();
+        let name = symbol.split('.').next().unwrap_or(symbol);
+        let Some(function) = functions.get_mut(name) else { continue };
+        let offsets = offsets.rsplit(": ").next().unwrap_or_default();
+        for offset in offsets.split(", ") {
+            let number = |text: &str| u64::from_str_radix(text, 16).ok();
+            function.unprobed.extend(match (offset.strip_prefix("+0x"), offset.strip_prefix("-0x")) {
+                (Some(forward), _) => number(forward).map(|n| function.entry.wrapping_add(n)),
+                (_, Some(back)) => number(back).map(|n| function.entry.wrapping_sub(n)),
+                _ => None,
+            });
+        }
     }
     let mut printed: BTreeMap<String, Vec<Vec<u64>>> = BTreeMap::new();
     for line in String::from_utf8_lossy(&outcome.stdout).lines() {
@@ -290,29 +312,81 @@ fn executed(
 ) -> Result<BTreeMap<String, Vec<Vec<u64>>>> {
     let mut whose: HashMap<u64, &str> = HashMap::new();
     for (name, function) in functions {
-        whose.extend(function.leaders.iter().map(|leader| (*leader, name.as_str())));
+        whose.extend(function.instructions.keys().map(|at| (*at, name.as_str())));
     }
     let mut calls: BTreeMap<String, Vec<Vec<u64>>> = BTreeMap::new();
-    let mut last = 0;
     for line in BufReader::new(File::open(log).context("qemu's log")?).lines() {
         let line = line.context("qemu's log")?;
         // `Trace 0: 0x7f… [00000000/ffffffff81000000/00000000/ff000000] symbol`
         let Some(pc) = line.split('/').nth(1).and_then(|pc| u64::from_str_radix(pc, 16).ok()) else {
             continue;
         };
-        let before = std::mem::replace(&mut last, pc);
         let Some(name) = whose.get(&pc) else { continue };
         let Some(function) = functions.get(*name) else { continue };
-        if pc == before && function.repeated.contains(&pc) {
-            continue;
-        }
         let calls = calls.entry((*name).to_string()).or_default();
         if pc == function.entry {
             calls.push(Vec::new());
         }
         if let Some(call) = calls.last_mut() {
-            call.push(pc);
+            function.run(pc, call);
         }
     }
     Ok(calls)
+}
+
+/// qemu's translation blocks end with the page that they begin in.
+const PAGE: u64 = 4096;
+
+impl Function {
+    /// The blocks that begin in the run from `from` on.
+    fn run(&self, from: u64, visits: &mut Vec<u64>) {
+        let probed = |at: u64| !self.unprobed.contains(&at);
+        if self.leaders.contains(&from) {
+            visits.push(from);
+            if probed(from) {
+                return;
+            }
+        }
+        let mut at = from;
+        while let Some((end, true)) = self.instructions.get(&at) {
+            at = *end;
+            if at / PAGE != from / PAGE {
+                return;
+            }
+            if self.leaders.contains(&at) {
+                visits.push(at);
+                if probed(at) {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// push; inc; [L] dec; jne L; [R] ret
+    #[test]
+    fn runs_go_on_to_the_next_probe() {
+        let mut function = Function { entry: 0x1000, ..Function::default() };
+        function.leaders.extend([0x1000, 0x1003, 0x1007]);
+        for (at, end, goes_on) in
+            [(0x1000, 0x1001, true), (0x1001, 0x1003, true), (0x1003, 0x1005, true), (0x1005, 0x1007, false)]
+        {
+            function.instructions.insert(at, (end, goes_on));
+        }
+        let runs = |function: &Function, all: &[u64]| {
+            let mut visits = Vec::new();
+            all.iter().for_each(|from| function.run(*from, &mut visits));
+            visits
+        };
+        assert_eq!(
+            runs(&function, &[0x1000, 0x1001, 0x1005, 0x1003, 0x1005, 0x1007]),
+            [0x1000, 0x1003, 0x1003, 0x1007]
+        );
+        function.unprobed.insert(0x1003);
+        assert_eq!(runs(&function, &[0x1000, 0x1001, 0x1003, 0x1007]), [0x1000, 0x1003, 0x1003, 0x1007]);
+    }
 }

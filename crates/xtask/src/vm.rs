@@ -191,7 +191,9 @@ pub fn run(options: &VmOptions) -> Result<VmOutcome> {
     listen(machine.door(CONTROL)?, sender);
 
     let mut boot = Duration::ZERO;
-    let waited = wait(&messages, start, options.timeout, &mut boot).and_then(|(status, sent)| {
+    // Who has qemu log what it executes has time.
+    let limit = if options.qemu_arguments.is_empty() { BOOT_LIMIT } else { BOOT_LIMIT * 8 };
+    let waited = wait(&messages, start, options.timeout, &mut boot, limit).and_then(|(status, sent)| {
         for (pump, name, sent) in [(&stdout, "stdout", sent.0), (&stderr, "stderr", sent.1)] {
             pump.wait_for(sent).map_err(|error| format!("{name} is not whole: {error}"))?;
         }
@@ -297,8 +299,9 @@ fn wait(
     start: Instant,
     timeout: Duration,
     boot: &mut Duration,
+    limit: Duration,
 ) -> Result<(u8, (u64, u64)), String> {
-    let mut deadline = start + BOOT_LIMIT;
+    let mut deadline = start + limit;
     let mut started = false;
     loop {
         match messages.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
@@ -314,7 +317,7 @@ fn wait(
                 return Err(format!("the command did not end within {} s (--timeout)", timeout.as_secs()));
             }
             Err(RecvTimeoutError::Timeout) => {
-                return Err(format!("the guest did not come up within {} s", BOOT_LIMIT.as_secs()));
+                return Err(format!("the guest did not come up within {} s", limit.as_secs()));
             }
             Ok(Message::Gone) | Err(RecvTimeoutError::Disconnected) => {
                 let when = if started { "the command ended" } else { "it was up" };

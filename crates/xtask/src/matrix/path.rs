@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use serde_json::Value;
 
 use super::Check;
@@ -141,6 +141,7 @@ pub(super) const CHECKS: &[Check] = &[
 
 /// The offsets of a path's blocks, which must be one, from the entry to the return.
 fn whole(event: &Value) -> Result<Vec<u64>> {
+    schema::Schema::event().and_then(|schema| schema.check(event)).map_err(|e| anyhow!("{e}: {event}"))?;
     let path = &event["path"];
     ensure!(path["whole"] == true, "not whole: {path}");
     let blocks = path["blocks"].as_array().context("no blocks")?;
