@@ -673,7 +673,7 @@ mod tests {
         let (sender, receiver) = mpsc::channel();
         let mut boot = Duration::ZERO;
         let mut wait = |receiver: &mpsc::Receiver<Message>, timeout: Duration| {
-            super::wait(receiver, Instant::now(), timeout, &mut boot)
+            super::wait(receiver, Instant::now(), timeout, &mut boot, BOOT_LIMIT)
         };
         sender.send(Message::Ready).unwrap();
         sender.send(Message::Exit { status: 3, stdout: 1, stderr: 2 }).unwrap();
