@@ -10,6 +10,11 @@ use std::collections::BTreeSet;
 /// Blocks that one program is attached to: each program's links are detached one after the other, programs side by side.
 const SHARE: usize = 16;
 
+/// What the kernel says of places where no kprobe can be: not at an instruction's beginning; in code that kprobes must not touch, or that is
+/// patched itself (static branches, static calls, BUG); shared with another probe that cannot be moved (kernel/kprobes.c,
+/// arch/x86/kernel/kprobes/core.c): ENOENT, EACCES, EBUSY, EINVAL, EILSEQ, EOPNOTSUPP, EADDRNOTAVAIL.
+const NOT_THERE: [i32; 7] = [2, 13, 16, 22, 84, 95, 99];
+
 impl Attacher<'_> {
     /// Attaches to a function's blocks, then to its entry and return, so that no path lacks a block that was not attached yet.
     pub fn by_path(&self, index: u32, probe: &Probe) -> Result<Attached, Error> {
@@ -46,7 +51,13 @@ impl Attacher<'_> {
                         why = None;
                         break;
                     }
-                    Err(error) => why = Some(error),
+                    Err(error) if error.errno().is_some_and(|errno| NOT_THERE.contains(&errno)) => {
+                        why = Some(error);
+                    }
+                    // Not about the place: too many open files, no memory.
+                    Err(error) => {
+                        return Err(lacking(&format!("a probe on its block at {place:#x}: {error}")));
+                    }
                 }
             }
             if let Some(error) = why {
