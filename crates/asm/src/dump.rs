@@ -256,6 +256,10 @@ impl Display for Insn {
                         let order = if code & 8 == e::TO_BE { "be" } else { "le" };
                         write!(f, "r{dst} = {order}{imm} r{dst}")
                     }
+                    // As kernel/bpf/disasm.c has it: this CPU's instance (BPF_ADDR_PERCPU).
+                    e::MOV if code & e::X != 0 && off == -1 => {
+                        write!(f, "{r}{dst} = &(void __percpu *)({r}{src})")
+                    }
                     e::MOV if code & e::X != 0 && off != 0 => write!(f, "{r}{dst} = (s{off}){r}{src}"),
                     op => {
                         let sign = match op {

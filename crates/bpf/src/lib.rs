@@ -11,6 +11,7 @@
 //! death of the process, SIGKILL included. Only [`Program::pin`] leaves something behind, and
 //! btrace itself pins nothing.
 
+mod branch_records;
 mod btf;
 mod error;
 mod existing;
@@ -30,6 +31,7 @@ mod ringbuf;
 mod signals;
 mod sys;
 
+pub use branch_records::{BranchFilter, BranchRecords};
 pub use btf::{BtfObject, load_btf, module_btf};
 pub use error::{Error, Result};
 pub use existing::{

@@ -189,6 +189,22 @@ impl Map {
     }
 }
 
+/// The numbers of the CPUs that are online.
+pub(crate) fn online_cpu_numbers() -> Result<Vec<u32>> {
+    const PATH: &str = "/sys/devices/system/cpu/online";
+    let text = std::fs::read_to_string(PATH)
+        .map_err(|source| Error::Sys { action: format!("read {PATH}"), source })?;
+    let bad = || Error::Protocol(format!("{PATH}: cannot read {text:?}"));
+    parse_online(&text).ok_or_else(bad)?;
+    let mut numbers = Vec::new();
+    for range in text.trim().split(',') {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let first = first.parse::<u32>().map_err(|_| bad())?;
+        numbers.extend(first..=last.parse::<u32>().map_err(|_| bad())?);
+    }
+    Ok(numbers)
+}
+
 /// CPUs that are online: how many, and the highest number of one plus one.
 pub fn online_cpus() -> Result<(usize, usize)> {
     const PATH: &str = "/sys/devices/system/cpu/online";

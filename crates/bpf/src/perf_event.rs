@@ -1,9 +1,10 @@
-//! perf_event_open(2), as far as kprobes need it.
+//! perf_event_open(2), as far as kprobes and branch records need it.
 
 use crate::error::{Error, Result};
 use std::os::fd::{FromRawFd, OwnedFd};
 
-/// The head of `struct perf_event_attr` (include/uapi/linux/perf_event.h), up to `config2` (`PERF_ATTR_SIZE_VER1`).
+/// The head of `struct perf_event_attr` (include/uapi/linux/perf_event.h), up to `branch_sample_type`
+/// (`PERF_ATTR_SIZE_VER2`, 3.4).
 #[repr(C)]
 #[derive(Default)]
 pub struct PerfEvent {
@@ -23,6 +24,8 @@ pub struct PerfEvent {
     pub config1: u64,
     /// `kprobe_addr`, or `probe_offset` from the name.
     pub config2: u64,
+    /// Which branches are recorded (`PERF_SAMPLE_BRANCH_*`), where `sample_type` asks for them.
+    pub branch_sample_type: u64,
 }
 
 /// `disabled`, the first bit of the flags.

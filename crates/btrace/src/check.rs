@@ -30,11 +30,14 @@ pub fn flags(args: &Args) -> anyhow::Result<()> {
         bail!("--xlated is for BPF programs (-d -p): nothing else was translated from BPF");
     }
     paths(args)?;
-    let lines = args.output_stack || args.output_path || args.path_summary || args.disasm;
+    let lines = args.output_stack || args.output_lbr || args.output_path || args.path_summary || args.disasm;
     if args.vmlinux.is_some() && !lines {
         bail!(
-            "--vmlinux is for --output-stack, --output-path, --path-summary and -d: nothing else shows source lines"
+            "--vmlinux is for --output-stack, --output-lbr, --output-path, --path-summary and -d: nothing else shows source lines"
         );
+    }
+    if args.filter_branch.is_some() && !args.output_lbr {
+        bail!("--filter-branch is for --output-lbr: it says which branches the CPU records");
     }
     match &args.command {
         Some(command) if command.trim().is_empty() => bail!("-c: an empty command"),
@@ -140,6 +143,7 @@ mod tests {
             (&["-t", "x", "-B", "64"], "-B is for -d"),
             (&["-d", "-k", "x", "--xlated"], "--xlated is for BPF programs"),
             (&["-k", "x", "--vmlinux", "x"], "--vmlinux is for --output-stack"),
+            (&["-k", "x", "--filter-branch", "call,ret"], "--filter-branch is for --output-lbr"),
             (&["-k", "x", "-c", " "], "an empty command"),
             (&["-t", "x", "--output-path"], "--output-path is for kernel functions"),
             (&["-k", "x", "-p", "1", "--path-summary"], "--path-summary is for kernel functions"),

@@ -1,6 +1,7 @@
 //! The command line, and the request it amounts to.
 
 use anyhow::{Context, bail};
+use bpf::BranchFilter;
 use clap::{Parser, ValueEnum};
 use std::path::PathBuf;
 use trace::path::{MOST_BLOCKS, Wanted};
@@ -12,7 +13,7 @@ use trace::{
 const NOT_TRACING: [&str; 4] = ["command", "output", "json", "limit_events"];
 
 /// Flags that are about a trace, for `-d`, which is none.
-const TRACING: [&str; 23] = [
+const TRACING: [&str; 25] = [
     "tracepoint",
     "kfunc_all_kmods",
     "show_func_proto",
@@ -22,6 +23,8 @@ const TRACING: [&str; 23] = [
     "output_path",
     "path_summary",
     "path_blocks",
+    "output_lbr",
+    "filter_branch",
     "filter_pid",
     "filter_tid",
     "filter_comm",
@@ -96,7 +99,7 @@ pub struct Args {
     #[arg(long, requires = "disasm")]
     pub disasm_no_bytes: bool,
 
-    /// With -d -p: the instructions of BPF above the machine code that they became
+    /// With -d -p: each instruction of BPF above the machine code that it became
     #[arg(long, requires = "disasm")]
     pub xlated: bool,
 
@@ -135,8 +138,18 @@ pub struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=8192))]
     pub path_blocks: Option<u32>,
 
-    /// The running kernel's file with debug information, for source lines; by default it is looked for where distributions
-    /// put it
+    /// Show the last branches that the CPU took before each event (LBR of Intel, and of AMD from Zen 4 on); with -v addresses, and
+    /// the branches of tracing itself, too
+    #[arg(long)]
+    pub output_lbr: bool,
+
+    /// With --output-lbr: record only such branches: any, call, ret, cond, ind_call, ind_jump, direct_call, call_stack, in_tx, no_tx,
+    /// abort_tx; several, separated by commas, are any of them
+    #[arg(long, value_name = "KIND[,KIND]", value_parser = branch_filter)]
+    pub filter_branch: Option<BranchFilter>,
+
+    /// The running kernel's file with debug information, for source lines, and with -d for code that cannot be read live; by
+    /// default it is looked for where distributions put it
     #[arg(long, value_name = "PATH")]
     pub vmlinux: Option<PathBuf>,
 
@@ -420,6 +433,25 @@ fn comm(name: &str) -> Result<Comm, String> {
     Comm::new(name).ok_or_else(|| "a thread's name has 1 to 15 bytes".into())
 }
 
+/// Reads kinds of branches.
+fn branch_filter(list: &str) -> Result<BranchFilter, String> {
+    let kinds: Result<Vec<BranchFilter>, String> = list
+        .split(',')
+        .map(|name| {
+            BranchFilter::named(name).ok_or_else(|| {
+                format!(
+                    "no kind of branch is named {name:?}: {}",
+                    BranchFilter::names().collect::<Vec<_>>().join(", ")
+                )
+            })
+        })
+        .collect();
+    kinds?.into_iter().reduce(BranchFilter::or).ok_or_else(|| "no kind of branch".into())
+}
+
+/// Most expressions of a kind: the program that answers them is written and verified as a whole.
+const MOST_EXPRESSIONS: usize = 64;
+
 /// Most bytes read of a text, terminator included.
 pub const STRING_SIZE: u32 = 64;
 
@@ -471,6 +503,9 @@ impl Args {
     /// The expressions that were given.
     fn expressions(&self) -> anyhow::Result<Expressions> {
         let read = |texts: &[String], flag: &str| {
+            if texts.len() > MOST_EXPRESSIONS {
+                bail!("{flag} is given {} times, at most {MOST_EXPRESSIONS} can be", texts.len());
+            }
             let read = |text: &String| match text.trim() {
                 "" => bail!("{flag}: an empty expression"),
                 text => Written::new(text).with_context(|| flag.to_string()),
@@ -512,6 +547,7 @@ impl Args {
                 most_blocks: self.path_blocks.unwrap_or(MOST_BLOCKS),
                 of_all: self.path_summary,
             }),
+            branches: self.output_lbr,
             pointees: !self.no_pointees,
             string_size: STRING_SIZE,
             ring_size: self.buffer_size,
@@ -536,6 +572,16 @@ mod tests {
         assert_eq!(buffer_size("1"), Ok(64 << 10));
         for bad in ["", "x", "M", "-1", "4G", "99999999999999999999", "8é", "1.5M", "0", "00K"] {
             assert!(buffer_size(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn kinds_of_branches() {
+        let named = |name| BranchFilter::named(name).expect("a kind");
+        assert_eq!(branch_filter("any"), Ok(BranchFilter::ANY));
+        assert_eq!(branch_filter("call,ret"), Ok(named("call").or(named("ret"))));
+        for bad in ["", "call,", "Any", "any ", "jump"] {
+            assert!(branch_filter(bad).is_err_and(|e| e.contains("call_stack")), "{bad:?}");
         }
     }
 

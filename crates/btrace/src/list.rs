@@ -115,8 +115,13 @@ pub fn plan(request: &Request) -> anyhow::Result<()> {
     for probe in &plan.probes {
         let layout = &probe.layout;
         write!(out, "{} {}, {} bytes an event", probe.target.label(), probe.method, layout.ring_bytes())?;
+        if let Some(bytes) = layout.branch_bytes() {
+            write!(out, ", {bytes} of them for branch records")?;
+        }
         match layout.stack_bytes() {
-            Some([small, middle, large]) => writeln!(out, " and {small}, {middle} or {large} for its stack")?,
+            Some([small, middle, large]) => {
+                writeln!(out, " and {small}, {middle} or {large} more for its stack")?
+            }
             None => writeln!(out)?,
         }
         captures(layout, &mut out)?;

@@ -1,6 +1,7 @@
 //! btrace: what the kernel really does, call by call.
 #![forbid(unsafe_code)]
 
+mod branch_records;
 mod check;
 mod disassemble;
 mod doctor;
@@ -121,10 +122,15 @@ fn finish(result: Result<(), Stop>) -> ExitCode {
         Err(Stop::Failed(error)) => (error, FAILED),
     };
     if !error.is::<run::Reported>() {
-        let line = privilege::wanting(&error).unwrap_or_else(|| one_line(&error));
-        logging::say(format_args!("btrace: {line}"));
+        say_error(&error);
     }
     ExitCode::from(status)
+}
+
+/// Says an error, in one line: what is wanting if it is a right, else what it is.
+fn say_error(error: &anyhow::Error) {
+    let line = privilege::wanting(error).unwrap_or_else(|| one_line(error));
+    logging::say(format_args!("btrace: {line}"));
 }
 
 /// An error with its causes, each once: some name their cause in their own words already.

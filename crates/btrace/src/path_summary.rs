@@ -1,14 +1,14 @@
 //! `--path-summary`: which blocks of a function ran in many calls, beside its disassembly; and which of them only calls that failed
 //! came to.
 
-use crate::disassemble::{Finder, Known, Names};
+use crate::disassemble::{Bytes, Finder, Names, Tables};
 use disasm::render::{Options, Plain, Text};
 use disasm::{Arch, Disassembler, Line, Syntax};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::rc::Rc;
-use symbols::Table;
 use symbols::lines::{DebugFile, Lines, Source};
+use symbols::{Kallsyms, Live, Table};
 use trace::path::Code;
 use trace::{Block, Event};
 
@@ -96,13 +96,16 @@ impl Summary {
     /// # Errors
     /// The kernel's symbols cannot be read.
     pub fn write(&mut self, out: &mut Vec<u8>) -> anyhow::Result<()> {
-        let (code, data) = Table::load_code_and_data()?;
+        let Kallsyms { code, data, per_cpu } = Table::load_all()?;
         let table = Rc::new(code);
         let mut tools = Tools {
             finder: Finder::new(Source::new(Rc::clone(&table), self.vmlinux.take())),
             disassembler: Disassembler::new(Arch::X86_64, Syntax::Att),
             table,
             data,
+            per_cpu,
+            patched: Tables::default(),
+            live: Live::open().ok().map(Bytes::Live),
             bytes: self.bytes,
         };
         for tally in self.functions.iter().flatten() {
@@ -120,6 +123,9 @@ impl Summary {
 struct Tools {
     table: Rc<Table>,
     data: Table,
+    per_cpu: Table,
+    patched: Tables,
+    live: Option<Bytes>,
     finder: Finder,
     disassembler: Disassembler,
     bytes: bool,
@@ -204,8 +210,18 @@ impl Tally {
 
     /// Instructions, each block's first with how often it ran.
     fn listing(&self, tools: &mut Tools, address: u64, bytes: &[u8], out: &mut Vec<u8>) {
-        let known: Known = tools.finder.of_code(&mut tools.disassembler, bytes, address);
-        let names = Names { code: &tools.table, data: &tools.data, own: &[], lines: &known };
+        let module = self.code.module.as_deref();
+        let known = tools.finder.of_code(&mut tools.disassembler, bytes, address, module);
+        let live = tools.live.as_mut();
+        let patched = live.map(|live| tools.patched.of(module, &tools.table, live)).unwrap_or_default();
+        let names = Names {
+            code: &tools.table,
+            data: &tools.data,
+            per_cpu: &tools.per_cpu,
+            patched: &patched,
+            own: &[],
+            lines: &known,
+        };
         let text = Text::<Plain>::new(Options { bytes: tools.bytes, ..Options::default() });
         let mut lines = tools.disassembler.decode(bytes, address, &names);
         while let Some(line) = lines.next_line() {

@@ -1,5 +1,6 @@
 //! A trace from its start to its summary.
 
+use crate::branch_records;
 use crate::cli::Args;
 use crate::clock::Clock;
 use crate::logging::say;
@@ -9,7 +10,7 @@ use crate::path_summary::Summary;
 use crate::progress::Shown;
 use crate::render::{Renderer, StackOptions, Style, Symbols, colour_wanted};
 use anyhow::{Context, bail};
-use bpf::{Held, Signals, Watched};
+use bpf::{BranchRecords, Held, Signals, Watched};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::os::fd::AsFd;
@@ -42,6 +43,8 @@ pub struct Running {
     clock: Clock,
     output: Output,
     signals: Signals,
+    /// Held for as long as the CPUs are to record branches.
+    _branches: Option<BranchRecords>,
     command: Option<Held>,
     /// Processes that are traced alone and have not ended yet.
     watched: Vec<Watched>,
@@ -93,6 +96,7 @@ impl Running {
         request.filter.cgroups =
             args.filter_cgroup.iter().map(|path| Cgroup::find(&kernel, path)).collect::<Result<_, _>>()?;
         let plan = Plan::new(&kernel, &request)?;
+        let branches = branch_records::start(args)?;
         check_gathering(args, &plan)?;
         // The types are needed no longer; their memory is better used for events.
         drop(kernel);
@@ -144,6 +148,7 @@ impl Running {
             clock,
             output,
             signals,
+            _branches: branches,
             command,
             watched,
             limit: args.limit_events,
@@ -468,8 +473,8 @@ fn check_gathering(args: &Args, plan: &Plan) -> anyhow::Result<()> {
 
 /// What shows the events of a session's probes. It reads the kernel's symbols if it has a use for them, our programs' too.
 fn ours(session: &Session) -> anyhow::Result<BTreeSet<String>> {
-    let stacks = session.probes().iter().any(|probe| probe.layout.stack.is_some());
-    Ok(if stacks { session.tags()? } else { BTreeSet::new() })
+    let code = |probe: &trace::Probe| probe.layout.stack.is_some() || probe.layout.branch_bytes().is_some();
+    Ok(if session.probes().iter().any(code) { session.tags()? } else { BTreeSet::new() })
 }
 
 /// Watches the processes that are traced alone. Where that is refused the trace does not end by itself.
@@ -522,8 +527,18 @@ fn say_untraced(plan: &Plan, session: &Session) {
         return;
     }
     let of = session.attached() + untraced.len();
-    let reasons = frequent(untraced.iter().map(|(_, reason)| reason.as_str()));
+    let reasons: Vec<String> = untraced.iter().map(|(target, reason)| general(target, reason)).collect();
+    let reasons = frequent(reasons.iter().map(String::as_str));
     say(format_args!("btrace: {} of {of} not traced (-v names them): {reasons}", untraced.len()));
+}
+
+/// A reason without what is its target's alone: of an expression the name, and what may have been meant.
+fn general(target: &str, reason: &str) -> String {
+    if !reason.starts_with("--") {
+        return reason.into();
+    }
+    let reason = reason.replace(target, "it");
+    reason.split_once("; ").map_or(reason.as_str(), |(first, _)| first).into()
 }
 
 /// The most frequent of these, each with its number.
@@ -588,6 +603,13 @@ fn count(n: u64, what: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_expressions_reasons_are_alike_whatever_the_target() {
+        let reason = "--filter-arg: vfs_open has no 'count'; its arguments are path, file";
+        assert_eq!(general("vfs_open", reason), "--filter-arg: it has no 'count'");
+        assert_eq!(general("f", "fexit: no; f"), "fexit: no; f");
+    }
 
     #[test]
     fn the_most_frequent_reasons_are_said() {

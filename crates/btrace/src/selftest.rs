@@ -87,6 +87,7 @@ fn load_all(skip: usize, every: usize, mode: ModeArg) -> anyhow::Result<()> {
         force: true,
         path: None,
         stack: false,
+        branches: false,
         string_size: btrace::cli::STRING_SIZE,
         ring_size: 64 << 10,
     };

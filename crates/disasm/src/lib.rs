@@ -4,10 +4,11 @@
 //! ([`Symbols`]); it gives lines one after the other: a source header before each run of instructions from one source line, a label
 //! before each instruction that a jump within these bytes goes to, and the instructions, each with the addresses it refers to, named, and
 //! with what the kernel patches there ([`Site`]). [`render::Text`] makes text of them, in colour or not. [`trim_padding`] finds where
-//! a function ends when only the next symbol is known.
+//! a function ends when only the next symbol is known. [`bpf_jit::align`] tells which machine code each instruction of a BPF program
+//! became.
 //!
 //! AT&T text of x86-64 is that of `objdump -d` (binutils 2.40), letter by letter but for white space: mnemonics, suffixes, idle prefixes,
-//! operands. `tests/objdump.rs` holds it to that on some 200 functions of a live kernel. When it was written the whole text of four kernels
+//! operands; Intel's is that of `objdump -d -M intel`. `tests/objdump.rs` holds them to that on some 200 functions of a live kernel. When it was written the whole text of four kernels
 //! (27 million instructions) was compared: what differed was `lkgs`, which that objdump does not know, and `fwait` before `fninit`, which
 //! objdump reads as one instruction. arm64 is yaxpeax-arm's text with targets and names of ours; SVE, SME and some later extensions
 //! (tests/capstone.rs lists them) are `(bad)`.
@@ -60,6 +61,7 @@
 #![forbid(unsafe_code)]
 
 mod arm64;
+pub mod bpf_jit;
 mod decoded;
 mod labels;
 mod line;
@@ -74,7 +76,7 @@ mod x86;
 pub use line::{Flow, Instruction, Line, Source, Target, TargetKind, Targets};
 pub use lines::{Disassembler, Lines};
 pub use padding::trim_padding;
-pub use site::Site;
+pub use site::{Site, StaticBranch, Target as BranchTarget};
 pub use symbols::{Frame, NoSymbols, Symbol, Symbols};
 
 /// Whose machine code.

@@ -3,6 +3,8 @@
 use crate::{Frame, Site, Symbol};
 
 /// One line of a listing.
+// There is one at a time, and nearly all are instructions.
+#[allow(clippy::large_enum_variant)]
 #[derive(Clone, Copy, Debug)]
 pub enum Line<'a> {
     /// Heads the instructions that follow, up to the next one.
@@ -45,7 +47,7 @@ pub struct Instruction<'a> {
     /// What it refers to.
     pub targets: Targets<'a>,
     /// What the kernel patches here.
-    pub site: Option<Site>,
+    pub site: Option<Site<'a>>,
 }
 
 impl<'a> Instruction<'a> {

@@ -4,7 +4,7 @@ use crate::decoded::{BAD, Class, Decoded};
 use crate::labels::Labels;
 use crate::line::{Instruction, Line, Source, Target, TargetKind, Targets};
 use crate::site::{self, Surroundings};
-use crate::{Arch, Frame, Symbols, Syntax, arm64, x86};
+use crate::{Arch, Flow, Frame, Symbols, Syntax, arm64, x86};
 
 /// Makes listings of one architecture. Worth keeping: it learns as it goes.
 pub struct Disassembler {
@@ -70,6 +70,9 @@ impl Disassembler {
         }
     }
 }
+
+/// Bytes of x86's direct call, which a static call's site has whatever is there.
+const CALL: usize = 5;
 
 /// What is next of an instruction.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -161,9 +164,10 @@ impl<S: Symbols + ?Sized> Lines<'_, S> {
             }),
         };
         let called = targets.iter().find(|target| matches!(target.kind, TargetKind::Call | TargetKind::Jump));
-        let site = self
-            .symbols
-            .site(address)
+        // The kernel patches no-ops, jumps, calls and returns, and what has the size of a call: most are none of these.
+        let may_be_patched = decoded.flow != Flow::Next || decoded.class == Class::Nop || bytes.len() == CALL;
+        let told = if may_be_patched { self.symbols.site(address, decoded.flow) } else { None };
+        let site = told
             .or_else(|| site::recognise(&decoded, bytes, around, called.and_then(|target| target.symbol)));
         self.at_entry &= decoded.class == Class::Landing;
         self.falls_through = match decoded.class {
@@ -189,7 +193,10 @@ fn targets<'a, S: Symbols + ?Sized>(decoded: &Decoded, labels: &Labels, symbols:
     let mut places = list.iter_mut();
     for (kind, address) in decoded.targets.iter().flatten() {
         let (kind, address) = (*kind, *address);
-        let symbol = symbols.symbol(address);
+        let symbol = match kind {
+            TargetKind::PerCpu => symbols.per_cpu(address),
+            _ => symbols.symbol(address),
+        };
         let goes = matches!(kind, TargetKind::Call | TargetKind::Jump);
         // Of numbers that may be addresses it is the symbol that says so.
         if symbol.is_none() && matches!(kind, TargetKind::Immediate | TargetKind::PerCpu) {

@@ -2,8 +2,9 @@
 //!
 //! Colours are constants of a type ([`Paint`]), so that text without colour costs nothing for there being any.
 
-use crate::line::{Instruction, Line, Source, Target};
+use crate::line::{Instruction, Line, Source, Target, TargetKind};
 use crate::{Frame, Symbol, text};
+use std::io::Write;
 use std::marker::PhantomData;
 
 /// What stands before and after each part of a line.
@@ -179,10 +180,11 @@ impl<P: Paint> Text<P> {
                 text::push(out, "  ");
                 text::push(out, P::COMMENT.0);
                 text::push(out, "; ");
-                text::push(out, site.describe());
+                // Writing into memory does not fail.
+                let _ = write!(out, "{site}");
             } else {
                 text::push(out, " (");
-                text::push(out, site.describe());
+                let _ = write!(out, "{site}");
                 out.push(b')');
             }
             begun = true;
@@ -207,33 +209,53 @@ impl<P: Paint> Text<P> {
                 out.push(b' ');
             }
             blank = true;
-            text::push(out, symbol.name);
+            if target.kind == TargetKind::PerCpu {
+                text::push(out, "per-CPU ");
+            }
+            let name = program_name(symbol).map_or(symbol.name, |(name, _)| name);
+            text::push(out, name);
             out.push(b'+');
             text::hex(out, symbol.offset);
         }
-        if let Some(frame) = &target.location {
+        // Programs without lines of their own name no line.
+        if let Some(frame) = target.location.as_ref().filter(|frame| frame.line > 0) {
             if blank {
                 out.push(b' ');
             }
             write_frame(frame, out);
         }
-        if let Some(module) = target.symbol.and_then(|symbol| symbol.module) {
-            text::push(out, " [");
-            text::push(out, module);
-            out.push(b']');
+        if let Some(symbol) = &target.symbol {
+            write_module(symbol, out);
         }
     }
 }
 
+/// The name that a program's author gave it, and its tag: kallsyms has them as `bpf_prog_TAG_NAME`.
+fn program_name<'a>(symbol: &Symbol<'a>) -> Option<(&'a str, &'a str)> {
+    const TAG: usize = 16;
+    let rest = symbol.name.strip_prefix("bpf_prog_").filter(|_| symbol.module == Some("bpf"))?;
+    let (tag, name) = rest.split_at_checked(TAG)?;
+    let is_tag = tag.bytes().all(|b| b.is_ascii_hexdigit());
+    Some((name.strip_prefix('_').filter(|name| is_tag && !name.is_empty())?, tag))
+}
+
 fn write_symbol(symbol: &Symbol<'_>, out: &mut Vec<u8>) {
-    text::push(out, symbol.name);
+    text::push(out, program_name(symbol).map_or(symbol.name, |(name, _)| name));
     out.push(b'+');
     text::hex(out, symbol.offset);
-    if let Some(module) = symbol.module {
-        text::push(out, " [");
-        text::push(out, module);
-        out.push(b']');
+    write_module(symbol, out);
+}
+
+/// ` [nf_tables]`; of a program ` [bpf 6deef7357e7b4530]`, by its tag.
+fn write_module(symbol: &Symbol<'_>, out: &mut Vec<u8>) {
+    let Some(module) = symbol.module else { return };
+    text::push(out, " [");
+    text::push(out, module);
+    if let Some((_, tag)) = program_name(symbol) {
+        out.push(b' ');
+        text::push(out, tag);
     }
+    out.push(b']');
 }
 
 fn write_frame(frame: &Frame<'_>, out: &mut Vec<u8>) {

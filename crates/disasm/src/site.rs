@@ -2,10 +2,11 @@
 
 use crate::decoded::{Class, Decoded};
 use crate::{Flow, Symbol};
+use std::fmt;
 
 /// What the kernel patches, or patched, at an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Site {
+pub enum Site<'a> {
     /// The no-op at a function's entry where ftrace writes its call (`-mfentry`, `-fpatchable-function-entry`).
     Fentry,
     /// The call that someone put there: ftrace, a BPF trampoline; newer kernels jump to that.
@@ -15,12 +16,11 @@ pub enum Site {
     Nop,
     /// A jump within the function in 5 bytes where 2 would do: no assembler writes that, text patching does (a static branch that is on).
     PatchedJump,
-    /// A static branch that is off (`static_branch_unlikely` of a false key): only callers can know.
-    StaticBranchOff,
-    /// A static branch that is on.
-    StaticBranchOn,
-    /// A call or jump of a static call: through its trampoline (`__SCT__…`), or of its target, which only callers can know.
-    StaticCall,
+    /// A static branch: only callers can know.
+    StaticBranch(StaticBranch<'a>),
+    /// A call or jump of a static call: through its trampoline (`__SCT__…`), or of its target, with its name, which only callers can
+    /// know.
+    StaticCall(Option<&'a str>),
     /// An indirect call or jump through a thunk (`__x86_indirect_thunk_…`).
     Retpoline,
     /// A return through a thunk (`__x86_return_thunk` and its kin).
@@ -29,20 +29,59 @@ pub enum Site {
     Padding,
 }
 
-impl Site {
+/// A place where code goes on or jumps, by a key that is switched at run time (include/linux/jump_label.h).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StaticBranch<'a> {
+    /// Its key, if it has a name.
+    pub key: Option<Symbol<'a>>,
+    /// Whether the key is on. A branch that is likely jumps when it is off.
+    pub is_on: bool,
+    /// Where it jumps to when it does, if it does not now.
+    pub target: Option<Target<'a>>,
+}
+
+/// Where a static branch would jump to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Target<'a> {
+    /// The address.
+    pub address: u64,
+    /// Its name.
+    pub symbol: Option<Symbol<'a>>,
+}
+
+impl fmt::Display for Site<'_> {
     /// In a few words.
-    pub fn describe(self) -> &'static str {
-        match self {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
             Site::Fentry => "fentry",
             Site::FentryCall => "fentry call",
             Site::Nop => "static branch, alternative or filler",
             Site::PatchedJump => "patched at run time",
-            Site::StaticBranchOff => "static branch, off",
-            Site::StaticBranchOn => "static branch, on",
-            Site::StaticCall => "static call",
+            Site::StaticBranch(branch) => return branch.fmt(f),
+            Site::StaticCall(Some(name)) => return write!(f, "static call {name}"),
+            Site::StaticCall(None) => "static call",
             Site::Retpoline => "retpoline",
             Site::ReturnThunk => "return thunk",
             Site::Padding => "padding",
+        })
+    }
+}
+
+impl fmt::Display for StaticBranch<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("static branch, key ")?;
+        match self.key {
+            Some(Symbol { name, offset: 0, .. }) => f.write_str(name)?,
+            Some(Symbol { name, offset, .. }) => write!(f, "{name}+{offset:#x}")?,
+            None => f.write_str("without a name")?,
+        }
+        f.write_str(if self.is_on { " (on)" } else { " (off)" })?;
+        match self.target {
+            Some(Target { symbol: Some(symbol), .. }) => {
+                write!(f, ", to {}+{:#x}", symbol.name, symbol.offset)
+            }
+            Some(Target { address, .. }) => write!(f, ", to {address:#x}"),
+            None => Ok(()),
         }
     }
 }
@@ -79,7 +118,7 @@ pub(crate) fn recognise(
     bytes: &[u8],
     around: Surroundings,
     target: Option<Symbol<'_>>,
-) -> Option<Site> {
+) -> Option<Site<'static>> {
     const NOP5: [u8; 5] = [0x0f, 0x1f, 0x44, 0, 0];
     // What kernels before 5.13 made of them (`k8_nops`, arch/x86/kernel/alternative.c).
     const K8_NOP5: [u8; 5] = [0x66, 0x66, 0x66, 0x66, 0x90];
@@ -111,13 +150,13 @@ fn is_needlessly_long(bytes: &[u8]) -> bool {
     distance.is_ok_and(|distance| (-131..=124).contains(&distance))
 }
 
-fn by_name(name: &str, flow: Flow, at_entry: bool) -> Option<Site> {
+fn by_name(name: &str, flow: Flow, at_entry: bool) -> Option<Site<'static>> {
     if name.starts_with("__x86_indirect_") {
         Some(Site::Retpoline)
     } else if RETURN_THUNKS.contains(&name) {
         Some(Site::ReturnThunk)
     } else if name.starts_with("__SCT__") {
-        Some(Site::StaticCall)
+        Some(Site::StaticCall(None))
     } else if at_entry
         && matches!(flow, Flow::Call | Flow::Jump)
         && TRACERS.iter().any(|tracer| name.starts_with(tracer))

@@ -1,6 +1,6 @@
 //! What the caller knows of addresses.
 
-use crate::Site;
+use crate::{Flow, Site};
 
 /// A name for an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,9 +45,15 @@ pub trait Symbols {
         None
     }
 
-    /// What the kernel patches at the instruction at an address, when the caller knows better than bytes and names tell (from the kernel's tables).
-    fn site(&self, address: u64) -> Option<Site> {
-        let _ = address;
+    /// What is at an address relative to the CPU's own area, and in the image of it that the kernel's data has.
+    fn per_cpu(&self, address: u64) -> Option<Symbol<'_>> {
+        self.symbol(address)
+    }
+
+    /// What the kernel patches at the instruction at an address, which goes on by `flow` now, when the caller knows better than bytes and
+    /// names tell (from the kernel's tables). Asked about what may be such.
+    fn site(&self, address: u64, flow: Flow) -> Option<Site<'_>> {
+        let _ = (address, flow);
         None
     }
 }

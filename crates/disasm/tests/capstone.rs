@@ -5,7 +5,7 @@ mod common;
 
 use capstone::prelude::*;
 use common::ours;
-use disasm::Arch;
+use disasm::{Arch, Syntax};
 use std::collections::BTreeMap;
 
 /// How many random words.
@@ -131,7 +131,7 @@ fn words_read_as_capstone_reads_them() {
         let theirs = capstone.disasm_count(&bytes, ADDRESS, 1).unwrap();
         let Some(theirs) = theirs.iter().next() else { continue };
         let theirs = normal(&format!("{} {}", theirs.mnemonic().unwrap(), theirs.op_str().unwrap()));
-        let ours = ours(&bytes, ADDRESS, Arch::Arm64);
+        let ours = ours(&bytes, ADDRESS, Arch::Arm64, Syntax::Att);
         let ours = normal(&ours[0].2);
         if ours == theirs {
             same += 1;
@@ -165,7 +165,7 @@ fn system_names_are_capstones() {
         let theirs = capstone.disasm_count(&bytes, ADDRESS, 1).unwrap();
         let theirs = theirs.iter().next().unwrap();
         let theirs = normal(&format!("{} {}", theirs.mnemonic().unwrap(), theirs.op_str().unwrap()));
-        let ours = normal(&ours(&bytes, ADDRESS, Arch::Arm64)[0].2);
+        let ours = normal(&ours(&bytes, ADDRESS, Arch::Arm64, Syntax::Att)[0].2);
         // Registers of one maker's CPUs and of the trace unit are left out here. Capstone does not name, when read, what can only be
         // written, and the other way round.
         let is_number = |text: &str| ["s0_", "s1_", "s2_", "s3_"].iter().any(|prefix| text.contains(prefix));

@@ -1,7 +1,10 @@
 //! What is said of instructions: headers, labels, targets, patched sites, colour.
 #![allow(clippy::unwrap_used)]
 
-use disasm::{Arch, Disassembler, Frame, Line, NoSymbols, Site, Symbol, Symbols, Syntax, TargetKind, render};
+use disasm::{
+    Arch, BranchTarget, Disassembler, Flow, Frame, Line, NoSymbols, Site, StaticBranch, Symbol, Symbols,
+    Syntax, TargetKind, render,
+};
 
 const AT: u64 = 0xffff_ffff_8100_0000;
 
@@ -118,7 +121,7 @@ fn data_is_named_where_a_symbol_covers_it() {
 0xffffffff81000007: mov    $0xffffffff82000010,%rdi  ; table+0x10
 0xffffffff8100000e: mov    -0x7dffffe0(,%rax,8),%rax  ; table+0x20
 0xffffffff81000016: mov    $0xffffffffffffffff,%rax
-0xffffffff8100001d: mov    %gs:0x1f000,%rax  ; current_task+0x0
+0xffffffff8100001d: mov    %gs:0x1f000,%rax  ; per-CPU current_task+0x0
 0xffffffff81000026: movabs $0xffffffffc0000000,%rdi  ; handler+0x0 [bpf]
 0xffffffff81000030: movl   $0x1,0x1000006(%rip)  ; table+0x40
 "
@@ -233,7 +236,7 @@ fn intels_syntax_and_colour() {
         "\
 ; function+0x0
 L1:
-0xffffffff81000000: mov    rax,[rip+0xfffff9]  ; table+0x0
+0xffffffff81000000: mov    rax,QWORD PTR [rip+0xfffff9]  ; table+0x0
 0xffffffff81000007: jmp    0xffffffff81000000  ; L1 function+0x0
 "
     );
@@ -253,16 +256,60 @@ L1:
 fn the_caller_knows_better_what_is_patched() {
     struct Jumps;
     impl Symbols for Jumps {
-        fn symbol(&self, _: u64) -> Option<Symbol<'_>> {
-            None
+        fn symbol(&self, address: u64) -> Option<Symbol<'_>> {
+            (address == AT + 8).then_some(Symbol { name: "f", offset: 8, module: None })
         }
-        fn site(&self, address: u64) -> Option<Site> {
-            (address == AT + 1).then_some(Site::StaticBranchOff)
+        fn site(&self, address: u64, flow: Flow) -> Option<Site<'_>> {
+            let key = Symbol { name: "a_key", offset: 0, module: None };
+            let target = BranchTarget { address: AT + 8, symbol: self.symbol(AT + 8) };
+            let is_on = flow == Flow::Jump;
+            match address - AT {
+                1 | 6 => Some(Site::StaticBranch(StaticBranch {
+                    key: Some(key),
+                    is_on,
+                    target: (!is_on).then_some(target),
+                })),
+                8 => Some(Site::StaticCall(Some("cond_resched"))),
+                _ => None,
+            }
         }
     }
-    let text =
-        text::<render::Plain>(&[0x90, 0x0f, 0x1f, 0x44, 0, 0], Arch::X86_64, Syntax::Att, &Jumps, false);
-    assert!(text.ends_with("nopl   0x0(%rax,%rax,1)  ; static branch, off\n"), "{text}");
+    let code = [0x90, 0x0f, 0x1f, 0x44, 0, 0, 0xeb, 0, 0xe8, 0, 0, 0, 0];
+    let text = text::<render::Plain>(&code, Arch::X86_64, Syntax::Att, &Jumps, false);
+    for part in [
+        "nopl   0x0(%rax,%rax,1)  ; static branch, key a_key (off), to f+0x8\n",
+        "jmp    0xffffffff81000008  ; L1 f+0x8 (static branch, key a_key (on))\n",
+        "call   0xffffffff8100000d  ; static call cond_resched\n",
+    ] {
+        assert!(text.contains(part), "no {part:?} in {text}");
+    }
+}
+
+#[test]
+fn programs_have_the_names_that_their_authors_gave_them() {
+    struct Programs;
+    impl Symbols for Programs {
+        fn symbol(&self, address: u64) -> Option<Symbol<'_>> {
+            let name = match address - AT {
+                0x1000 => "bpf_prog_6deef7357e7b4530_drop_it",
+                0x2000 => "bpf_prog_6deef7357e7b4530",
+                _ => "bpf_trampoline_6442456111",
+            };
+            Some(Symbol { name, offset: 0, module: Some("bpf") })
+        }
+        fn location(&self, address: u64) -> Option<Frame<'_>> {
+            (address == AT + 0x1000).then_some(Frame { function: "", file: "drop_it", line: 0, column: 0 })
+        }
+    }
+    let code = [near(0xe8, 0, 0x1000), near(0xe8, 5, 0x2000)].concat();
+    let text = text::<render::Plain>(&code, Arch::X86_64, Syntax::Att, &Programs, false);
+    for part in [
+        "  ; drop_it+0x0 [bpf 6deef7357e7b4530]\n",
+        "  ; bpf_prog_6deef7357e7b4530+0x0 [bpf]\n",
+        "; bpf_trampoline_6442456111+0x0 [bpf]\n",
+    ] {
+        assert!(text.contains(part), "no {part:?} in {text}");
+    }
 }
 
 #[test]

@@ -1,21 +1,30 @@
-//! AT&T text is objdump's: same boundaries, mnemonics, operands.
+//! Text is objdump's, AT&T's and Intel's: same boundaries, mnemonics, operands.
 
 mod common;
 
 use common::{functions, objdump, ours};
-use disasm::Arch;
+use disasm::{Arch, Syntax};
 use std::collections::BTreeMap;
 
 /// Functions of a live kernel, chosen for the breadth of their instructions.
 #[test]
 fn kernel_functions_read_as_objdump_prints_them() {
+    compare(Syntax::Att);
+}
+
+#[test]
+fn and_in_intel_syntax() {
+    compare(Syntax::Intel);
+}
+
+fn compare(syntax: Syntax) {
     let functions = functions();
     assert!(functions.len() >= 200, "{}", functions.len());
     let (mut instructions, mut wrong) = (0, Vec::new());
     for function in &functions {
         let (ours, theirs) = (
-            ours(&function.bytes, function.address, Arch::X86_64),
-            objdump(&function.bytes, function.address),
+            ours(&function.bytes, function.address, Arch::X86_64, syntax),
+            objdump(&function.bytes, function.address, syntax),
         );
         instructions += theirs.len();
         assert!(!theirs.is_empty(), "{}", function.name);
@@ -29,12 +38,13 @@ fn kernel_functions_read_as_objdump_prints_them() {
 }
 
 /// A whole text section, for development:
-/// `DISASM_TEXT=FILE:ADDRESS cargo test --release -p disasm --test objdump -- --ignored --nocapture`. Linear decoding gets out of step in data
+/// `DISASM_TEXT=FILE:ADDRESS [DISASM_INTEL=1] cargo test --release -p disasm --test objdump -- --ignored --nocapture`. Linear decoding gets out of step in data
 /// among the code, and into step again; each kind of difference is printed with how often it occurred.
 #[test]
 #[ignore = "takes a file of machine code, raw, in DISASM_TEXT"]
 fn whole_text() {
     let file = std::env::var("DISASM_TEXT").expect("DISASM_TEXT=FILE:ADDRESS");
+    let syntax = if std::env::var_os("DISASM_INTEL").is_some() { Syntax::Intel } else { Syntax::Att };
     let (file, address) = file.rsplit_once(':').expect("DISASM_TEXT=FILE:ADDRESS");
     let address = u64::from_str_radix(address.trim_start_matches("0x"), 16).expect("an address");
     let bytes = std::fs::read(file).expect(file);
@@ -44,9 +54,9 @@ fn whole_text() {
     const PART: usize = 4 << 20;
     for (n, part) in bytes.chunks(PART).enumerate() {
         let at = address + (n * PART) as u64;
-        let ours = ours(part, at, Arch::X86_64);
+        let ours = ours(part, at, Arch::X86_64, syntax);
         let mut ours = ours.iter().peekable();
-        for (at, length, text) in objdump(part, at) {
+        for (at, length, text) in objdump(part, at, syntax) {
             while ours.next_if(|our| our.0 < at).is_some() {}
             match ours.next_if(|our| our.0 == at) {
                 None => out_of_step += 1,

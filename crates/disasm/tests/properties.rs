@@ -1,6 +1,9 @@
 //! What holds for any bytes.
 
-use disasm::{Arch, Disassembler, Flow, Frame, Line, Site, Symbol, Symbols, Syntax, render, trim_padding};
+use disasm::bpf_jit::{Run, align};
+use disasm::{
+    Arch, Disassembler, Flow, Frame, Line, Site, StaticBranch, Symbol, Symbols, Syntax, render, trim_padding,
+};
 use proptest::prelude::*;
 
 /// Answers every question, from the address alone.
@@ -30,8 +33,9 @@ impl Symbols for Chatty {
         (address & 1 == 0).then_some(Frame { function: "", file: "b.c", line: 7, column: 0 })
     }
 
-    fn site(&self, address: u64) -> Option<Site> {
-        (address & 63 == 9).then_some(Site::StaticBranchOff)
+    fn site(&self, address: u64, flow: Flow) -> Option<Site<'_>> {
+        let branch = StaticBranch { key: self.symbol(address), is_on: flow == Flow::Jump, target: None };
+        (address & 63 == 9).then_some(Site::StaticBranch(branch))
     }
 }
 
@@ -114,6 +118,21 @@ proptest! {
          prop::collection::vec(any::<u8>(), 1..9)), 1..20)) {
         let bytes: Vec<u8> = parts.into_iter().flat_map(|(a, b, c)| [a, b, c].concat()).collect();
         everything(&bytes, 0xffff_ffff_8100_0000);
+    }
+
+    /// A program and code that have nothing to do with each other, or a little.
+    #[test]
+    fn bpf_and_code(words in prop::collection::vec((prop::sample::select(vec![0xb7u8, 0xbf, 0x05, 0x15, 0x95, 0x85, 0x18, 0x79, 0x7b, 0x3f, 0x6f, 0xdb]),
+         0u8..=255, -3i16..4, -2i32..3), 0..20),
+        code in prop::collection::vec(prop::sample::select(vec![0x55u8, 0x48, 0x89, 0xe5, 0x31, 0xc0, 0xc9, 0xc3, 0xeb, 0x00, 0x90, 0x74, 0x85]), 0..60),
+        runs in prop::collection::vec((0usize..24, 0usize..64), 0..5), address in any::<u64>()) {
+        let insns: Vec<u64> = words.iter().map(|(code, registers, off, imm)| {
+            u64::from(*code) | u64::from(*registers) << 8 | u64::from(off.cast_unsigned()) << 16 | u64::from(imm.cast_unsigned()) << 32
+        }).collect();
+        let runs: Vec<Run> = runs.iter().map(|(insn, offset)| Run { insn: *insn, offset: *offset }).collect();
+        let places = align(Arch::X86_64, &insns, &code, address, &runs);
+        prop_assert_eq!(places.len(), insns.len());
+        prop_assert!(places.iter().flatten().all(|offset| *offset <= code.len()));
     }
 
     /// Where the address space ends.

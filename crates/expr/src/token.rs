@@ -47,7 +47,8 @@ const SIGNS: [&str; 46] = [
 /// Splits a text into words, the last of them [`Token::End`].
 pub(crate) fn tokens(text: &str) -> Result<Vec<(Token, Span)>, Error> {
     if text.len() > MOST_TEXT {
-        let span = Span { start: MOST_TEXT as u32, end: MOST_TEXT as u32 };
+        let end = (0..=MOST_TEXT).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+        let span = span(end, end);
         return Err(Error::new(span, format!("the expression is longer than {MOST_TEXT} bytes")));
     }
     let mut tokens = Vec::new();

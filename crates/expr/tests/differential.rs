@@ -130,7 +130,7 @@ fn written() {
     let mut wrong = Vec::new();
     let values = VALUES.iter().filter(|(_, ty)| *ty != "!").map(|(text, _)| *text);
     let outputs: Vec<String> = values.chain(OUTPUTS.iter().copied()).map(String::from).collect();
-    for (seed, cpu) in [(1, Cpu::V3), (2, Cpu::V4), (3, Cpu::V3)] {
+    for (seed, cpu) in (1..4).zip(run::cpus().into_iter().cycle()) {
         let image = Image::new(&world, machine.base, seed, false);
         machine.set(&image);
         // Alone, and so many in one program that they share what they read.
@@ -163,6 +163,7 @@ fn generated() {
     let cases = std::env::var("EXPR_CASES").map_or(400, |n| n.parse().unwrap());
     let world = common::world();
     let machine = Machine::new();
+    let cpus = run::cpus();
     let tally = RefCell::new(Tally::default());
     let case =
         (proptest::collection::vec(generate::output(), 1..6), generate::test(), any::<u64>(), any::<bool>())
@@ -171,7 +172,7 @@ fn generated() {
     let result = TestRunner::new(config).run(&case, |case| {
         let image = Image::new(&world, machine.base, case.seed, false);
         machine.set(&image);
-        let cpu = if case.v4 { Cpu::V4 } else { Cpu::V3 };
+        let cpu = cpus[usize::from(case.v4) % cpus.len()];
         let tally = &mut tally.borrow_mut();
         compare_outputs(&world, &machine, &image, &case.outputs, cpu, tally).map_err(TestCaseError::fail)?;
         compare_filter(&world, &machine, &image, &case.filter, cpu, tally).map_err(TestCaseError::fail)

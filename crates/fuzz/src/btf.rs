@@ -126,6 +126,7 @@ fn plan(kernel: &Kernel, random: &mut Random) {
             force: true,
             path: None,
             stack: random.one_in(2),
+            branches: random.one_in(2),
             string_size: 64,
             ring_size: 1 << 16,
         };
@@ -195,7 +196,11 @@ pub fn kernel() -> Vec<u8> {
         "bpf_func_id",
         4,
         false,
-        &[("BPF_FUNC_ringbuf_reserve", 131), ("BPF_FUNC_get_current_task_btf", 158)],
+        &[
+            ("BPF_FUNC_ringbuf_reserve", 131),
+            ("BPF_FUNC_get_current_task_btf", 158),
+            ("BPF_FUNC_get_branch_snapshot", 176),
+        ],
     );
     let text = b.qualified(Kind::Const, char);
     let text = b.ptr(text);

@@ -56,6 +56,7 @@ fn plan(kernel: &Kernel, functions: &str, mode: Mode) -> anyhow::Result<Vec<Prob
         force: true,
         path: None,
         stack: mode == Mode::Both,
+        branches: mode == Mode::Both,
         string_size: 64,
         ring_size: 1 << 16,
     };
@@ -74,7 +75,7 @@ impl Fuzz for EventFuzz {
         if !text.ends_with('\n') || text.chars().any(|c| c.is_control() && c != '\n') {
             return Err(format!("{}: not lines of printable text: {text:?}", name()));
         }
-        if event.stack().is_none() && text.lines().count() != 1 {
+        if event.stack().is_none() && event.branches().is_none() && text.lines().count() != 1 {
             return Err(format!("{}: {} lines: {text:?}", name(), text.lines().count()));
         }
         let line = json.strip_suffix(b"\n").filter(|line| !line.contains(&b'\n'));

@@ -9,6 +9,7 @@
 mod btf;
 mod disasm;
 mod events;
+mod expr;
 mod flags;
 mod lines;
 mod random;
@@ -34,6 +35,8 @@ pub enum Target {
     Lines,
     /// Machine code
     Disasm,
+    /// Expressions
+    Expr,
 }
 
 /// When to end.
@@ -80,6 +83,7 @@ pub fn run(target: Target, first_seed: u64, until: Until) -> anyhow::Result<Repo
         Target::Flags => Box::new(flags::FlagFuzz),
         Target::Lines => Box::new(lines::LinesFuzz::new()?),
         Target::Disasm => Box::new(disasm::DisasmFuzz::new()),
+        Target::Expr => Box::new(expr::ExprFuzz::new()?),
     };
     let mut report = Report::default();
     let started = Instant::now();

@@ -1,4 +1,4 @@
-//! ELF and DWARF: whatever the file, each address has lines or none, soon.
+//! ELF and DWARF: whatever the file, each address has lines or none, soon; and code, or none.
 
 use crate::Fuzz;
 use crate::random::Random;
@@ -57,6 +57,12 @@ impl Fuzz for LinesFuzz {
         }
         let mut addresses: Vec<u64> = (0..16).map(|_| random.number()).collect();
         addresses.extend((0..0x200).step_by(8).flat_map(|at| [at, 0x1000 + at]));
+        // A module's too are where they are asked for.
+        let at = [(".text".to_string(), 0x1000), (".text.unlikely".to_string(), random.number())].into();
+        let code = symbols::code_in(&bytes, &at, &addresses);
+        if !spoilt && !code.is_ok_and(|read| read.iter().any(|bytes| !bytes.is_empty())) {
+            return Err("a good file without code".into());
+        }
         match symbols::lines::lines_in(&bytes, &addresses) {
             Ok(lines) if lines.len() != addresses.len() => Err("not an answer for each address".into()),
             Ok(lines) if !spoilt && lines.iter().all(|l| l.inlined().is_empty()) => {

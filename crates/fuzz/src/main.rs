@@ -1,7 +1,7 @@
 //! `cargo xtask fuzz`: runs the targets, one after the other, and reports.
 #![forbid(unsafe_code)]
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use fuzz::{Target, Until};
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -35,8 +35,8 @@ fn main() -> ExitCode {
         Some(most) => Until::Executions(most),
         None => Until::Elapsed(Duration::from_secs(arguments.seconds)),
     };
-    let all = [Target::Btf, Target::Events, Target::Targets, Target::Flags, Target::Lines, Target::Disasm];
-    let targets = if arguments.targets.is_empty() { &all } else { arguments.targets.as_slice() };
+    let all = Target::value_variants();
+    let targets = if arguments.targets.is_empty() { all } else { arguments.targets.as_slice() };
     let mut findings = 0;
     for target in targets {
         let report = match fuzz::run(*target, seed, until) {

@@ -116,6 +116,7 @@ impl Fuzz for TargetFuzz {
                 force: false,
                 path: None,
                 stack: false,
+                branches: false,
                 string_size: 64,
                 ring_size: 1 << 16,
             };

@@ -35,6 +35,11 @@ fn lines() {
 }
 
 #[test]
+fn expr() {
+    clean(Target::Expr, 10_000);
+}
+
+#[test]
 fn disasm() {
     clean(Target::Disasm, 10_000);
 }

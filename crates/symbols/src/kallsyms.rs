@@ -72,7 +72,7 @@ pub fn find_where(matches: impl Fn(&str) -> bool) -> Result<Vec<Symbol>, Error> 
     find_where_in(Path::new("/proc/kallsyms"), matches)
 }
 
-fn find_where_in(path: &Path, matches: impl Fn(&str) -> bool) -> Result<Vec<Symbol>, Error> {
+pub(crate) fn find_where_in(path: &Path, matches: impl Fn(&str) -> bool) -> Result<Vec<Symbol>, Error> {
     let io_error = |source| Error::Io { path: path.into(), source };
     let mut reader = open(path)?;
     let mut found = Vec::new();
@@ -100,9 +100,20 @@ pub struct Table {
     anchors: Vec<(&'static str, u64)>,
 }
 
-/// Symbols of the kernel's own that tell where it lies in memory, rather than where it was linked for, and where the code of
-/// its start lay.
-const ANCHORS: [&str; 4] = ["_stext", "_text", "_sinittext", "_einittext"];
+/// Symbols of the kernel's own that tell where it lies in memory, rather than where it was linked for, where the code of
+/// its start lay, and where its tables of what it patches begin and end.
+const ANCHORS: [&str; 10] = [
+    "_stext",
+    "_text",
+    "_sinittext",
+    "_einittext",
+    "__start___jump_table",
+    "__stop___jump_table",
+    "__start_static_call_sites",
+    "__stop_static_call_sites",
+    "__per_cpu_start",
+    "__per_cpu_end",
+];
 
 /// What begins at an address: a name in the text, or nothing that has one.
 #[derive(Clone, Copy, Debug)]
@@ -111,6 +122,18 @@ struct Entry {
     name: u32,
     len: u16,
     module: u16,
+}
+
+/// All that kallsyms tells.
+#[derive(Debug)]
+pub struct Kallsyms {
+    /// Code.
+    pub code: Table,
+    /// Data, where the kernel names it (CONFIG_KALLSYMS_ALL).
+    pub data: Table,
+    /// What each CPU has its own of, by its place in a CPU's area, where that begins at 0 (x86 before 6.15); empty where it lies among
+    /// the other data.
+    pub per_cpu: Table,
 }
 
 /// An address as a person reads it: `name+0xoffset [module]`.
@@ -148,6 +171,42 @@ const LEAST_DATA: usize = 2000;
 /// Symbols of the linker that end a section of code: what follows is no code of the kernel's own.
 const ENDS: [&[u8]; 2] = [b"_etext", b"_einittext"];
 
+/// Where the data ends that each CPU has its own of.
+const PER_CPU_END: &[u8] = b"__per_cpu_end";
+
+impl Kallsyms {
+    fn with_room(code: (usize, usize), data: (usize, usize)) -> Kallsyms {
+        Kallsyms {
+            code: Table::with_room(code.0, code.1),
+            data: Table::with_room(data.0, data.1),
+            per_cpu: Table::with_room(0, 0),
+        }
+    }
+
+    fn line(&mut self, line: &[u8], with_data: bool) {
+        self.code.line(line, is_code);
+        if with_data {
+            self.data.line(line, is_data);
+            self.per_cpu.line(line, is_per_cpu);
+        }
+    }
+
+    fn sort(&mut self) {
+        for table in [&mut self.code, &mut self.data, &mut self.per_cpu] {
+            table.sort();
+        }
+        if self.data.len() < LEAST_DATA {
+            self.data.entries.clear();
+        }
+        // Other absolute symbols there are too, and where everything lies at its own address, those alone.
+        let begins_at_zero = self.code.anchor("__per_cpu_start") == Some(0);
+        match self.code.anchor("__per_cpu_end").filter(|end| begins_at_zero && *end > 0) {
+            Some(end) => self.per_cpu.entries.retain(|e| e.address <= end),
+            None => self.per_cpu.entries.clear(),
+        }
+    }
+}
+
 impl Table {
     /// Reads the running kernel's.
     pub fn load() -> Result<Table, Error> {
@@ -156,13 +215,23 @@ impl Table {
 
     /// Reads a file of that format.
     pub fn load_from(path: &Path) -> Result<Table, Error> {
-        Table::load_kinds(path, false).map(|(code, _)| code)
+        Table::load_kinds(path, false).map(|all| all.code)
     }
 
-    /// The running kernel's code, and its data in a table of their own: empty where the kernel does not name its data
-    /// (no CONFIG_KALLSYMS_ALL).
-    pub fn load_code_and_data() -> Result<(Table, Table), Error> {
+    /// The running kernel's code and data, each in a table of its own.
+    pub fn load_all() -> Result<Kallsyms, Error> {
         Table::load_kinds(Path::new("/proc/kallsyms"), true)
+    }
+
+    /// Tables made of symbols that are not the running kernel's own words.
+    pub(crate) fn of_symbols(symbols: &[Symbol]) -> Kallsyms {
+        let mut all = Kallsyms::with_room((0, 0), (0, 0));
+        for symbol in symbols {
+            let line = format!("{:016x} {} {}", symbol.address, symbol.kind, symbol.name);
+            all.line(line.as_bytes(), true);
+        }
+        all.sort();
+        all
     }
 
     fn with_room(symbols: usize, names: usize) -> Table {
@@ -174,12 +243,12 @@ impl Table {
         }
     }
 
-    fn load_kinds(path: &Path, with_data: bool) -> Result<(Table, Table), Error> {
+    fn load_kinds(path: &Path, with_data: bool) -> Result<Kallsyms, Error> {
         let io_error = |source| Error::Io { path: path.into(), source };
         let mut reader = open(path)?;
         // Room for the largest kernels: pages that are not touched cost nothing, and growing would copy.
-        let mut table = Table::with_room(1 << 18, 8 << 20);
-        let mut data = if with_data { Table::with_room(1 << 17, 4 << 20) } else { Table::with_room(0, 0) };
+        let data_room = if with_data { (1 << 17, 4 << 20) } else { (0, 0) };
+        let mut all = Kallsyms::with_room((1 << 18, 8 << 20), data_room);
         let mut line = Vec::with_capacity(256);
         let mut lines = 0usize;
         loop {
@@ -188,20 +257,13 @@ impl Table {
                 break;
             }
             lines += 1;
-            table.line(&line, is_code);
-            if with_data {
-                data.line(&line, is_data);
-            }
+            all.line(&line, with_data);
         }
-        if table.is_empty() && lines > 0 {
+        if all.code.is_empty() && lines > 0 {
             return Err(Error::Hidden { path: path.into() });
         }
-        table.sort();
-        data.sort();
-        if data.len() < LEAST_DATA {
-            data.entries.clear();
-        }
-        Ok((table, data))
+        all.sort();
+        Ok(all)
     }
 
     fn sort(&mut self) {
@@ -212,7 +274,9 @@ impl Table {
         // the first of many thunks that of all.
         let second = |e: &Entry| {
             let name = names.get(e.name as usize..).unwrap_or_default();
-            name.starts_with("__pi_") || name.starts_with("__x86_indirect_thunk_array")
+            ["__pi_", "__x86_indirect_thunk_array", "__per_cpu_start"]
+                .iter()
+                .any(|second| name.starts_with(second))
         };
         self.entries.sort_unstable_by_key(|e| (e.address, second(e), e.name));
         self.entries.dedup_by_key(|e| e.address);
@@ -229,17 +293,20 @@ impl Table {
             return;
         };
         let module = fields.next();
+        if name.first() == Some(&b'_')
+            && module.is_none()
+            && let Some(anchor) = ANCHORS.iter().find(|anchor| anchor.as_bytes() == name)
+        {
+            self.anchors.push((anchor, address));
+        }
         // What follows a module's code, with no gap before kernel 6.4: pointers there are no functions.
         let data = module.is_some() && is_data(kind) && !wanted(kind);
         let end = data || ENDS.contains(&name);
-        if address == 0 || !(wanted(kind) || end) || name.starts_with(b"$") {
+        if (address == 0 && kind != b"A") || !(wanted(kind) || end) || name.starts_with(b"$") {
             return;
         }
-        if let Some(anchor) = ANCHORS.iter().find(|anchor| anchor.as_bytes() == name) {
-            self.anchors.push((anchor, address));
-        }
         // Padding before a function, not the function: nothing returns there.
-        let nameless = end || name.starts_with(b"__pfx_");
+        let nameless = end || name.starts_with(b"__pfx_") || name == PER_CPU_END;
         let Ok(name) = std::str::from_utf8(if nameless { b"" } else { name }) else { return };
         let module = module.map_or("", |m| {
             std::str::from_utf8(m).unwrap_or("?").trim_start_matches('[').trim_end_matches(']')
@@ -284,8 +351,7 @@ impl Table {
 
     /// Where the code lay that the kernel runs at boot alone and frees then (`__init`), if its bounds are named.
     pub fn init_text(&self) -> Option<std::ops::Range<u64>> {
-        let at = |name: &str| self.anchors.iter().find(|(anchor, _)| *anchor == name).map(|(_, at)| *at);
-        Some(at("_sinittext")?..at("_einittext")?)
+        Some(self.anchor("_sinittext")?..self.anchor("_einittext")?)
     }
 
     /// Where the next symbol that has a name begins; ends of code, and padding before functions, have none.
@@ -313,9 +379,14 @@ impl Table {
         })
     }
 
+    /// Where a mark of the linker's is, of those that are kept: bounds of the kernel's code, per-CPU data and tables.
+    pub fn anchor(&self, name: &str) -> Option<u64> {
+        self.anchors.iter().find(|(anchor, _)| *anchor == name).map(|(_, at)| *at)
+    }
+
     /// Symbols of the kernel's own that tell where it lies (`_stext`, `_text`), with their addresses.
-    pub(crate) fn anchors(&self) -> &[(&'static str, u64)] {
-        &self.anchors
+    pub(crate) fn anchors(&self) -> Vec<(&'static str, u64)> {
+        self.anchors.iter().filter(|(name, _)| matches!(*name, "_stext" | "_text")).copied().collect()
     }
 
     /// Symbols that it holds.
@@ -341,6 +412,11 @@ fn is_code(kind: &[u8]) -> bool {
 /// Initialised, zeroed, read-only, small, weak, unique: all but code, absolute and undefined ones (nm(1)).
 fn is_data(kind: &[u8]) -> bool {
     matches!(kind, b"d" | b"D" | b"b" | b"B" | b"r" | b"R" | b"g" | b"G" | b"s" | b"S" | b"v" | b"V" | b"u")
+}
+
+/// Absolute symbols, which are per-CPU ones as a rule (scripts/kallsyms.c), but for the mark where they begin.
+fn is_per_cpu(kind: &[u8]) -> bool {
+    kind == b"A"
 }
 
 fn hex(digits: &[u8]) -> Option<u64> {
@@ -434,13 +510,13 @@ mod tests {
     #[test]
     fn a_symbol_reaches_to_the_next_and_data_is_apart() {
         let f = file(SAMPLE);
-        let (code, few) = Table::load_kinds(f.path(), true).expect("load");
+        let Kallsyms { code, data: few, .. } = Table::load_kinds(f.path(), true).expect("load");
         assert!(few.is_empty(), "names of a few places say nothing of what is between");
         let more: String = (0..LEAST_DATA as u64)
             .map(|n| format!("{:016x} d item_{n}\n", 0xffffffff82000000u64 + n * 8))
             .collect();
         let f = file(&format!("{SAMPLE}{more}"));
-        let (_, data) = Table::load_kinds(f.path(), true).expect("load");
+        let data = Table::load_kinds(f.path(), true).expect("load").data;
         let extent = |a| code.extent(a).map(|e| (e.name, e.address, e.end));
         assert_eq!(
             extent(0xffffffff81000150),
@@ -465,6 +541,35 @@ mod tests {
         let at = |a| data.resolve(a).map(|r| (r.name, r.offset));
         assert_eq!(at(0xffffffff81000284), Some(("data", 4)));
         assert_eq!(at(0xffffffff81000200), None, "code is not data");
+    }
+
+    #[test]
+    fn what_each_cpu_has_lies_where_its_area_begins_at_zero() {
+        let percpu = "0000000000000000 A __per_cpu_start\n0000000000000000 A fixed_percpu_data\n0000000000001000 A cpu_debug_store\n\
+            000000000001f000 A current_task\n0000000000030000 A __per_cpu_end\n0000000000700000 A _entry_trampoline\n";
+        let f = file(&format!("{percpu}{SAMPLE}"));
+        let all = Table::load_kinds(f.path(), true).expect("load");
+        let at = |a| all.per_cpu.resolve(a).map(|r| (r.name, r.offset));
+        assert_eq!(at(0x28), Some(("fixed_percpu_data", 0x28)), "the stack protector's");
+        assert_eq!(at(0x1f008), Some(("current_task", 8)));
+        assert_eq!((at(0x30000), at(0x700000), at(0xffffffff81000000)), (None, None, None));
+        assert_eq!((all.code.resolve(0x1f000), all.data.resolve(0x1f000)), (None, None));
+        // Where it lies among the data there is no such table.
+        let late = percpu.replace("0000000000000000 A", "ffffffff83000000 D");
+        let f = file(&format!("{SAMPLE}{late}"));
+        assert!(Table::load_kinds(f.path(), true).expect("load").per_cpu.is_empty());
+    }
+
+    #[test]
+    fn the_tables_of_patched_places_have_bounds() {
+        let f = file(&format!(
+            "{SAMPLE}ffffffff82880b10 D __start___jump_table\nffffffff8289d900 D __stop___jump_table\n"
+        ));
+        let table = Table::load_from(f.path()).expect("load");
+        assert_eq!(table.anchor("__start___jump_table"), Some(0xffffffff82880b10));
+        assert_eq!(table.anchor("__stop___jump_table"), Some(0xffffffff8289d900));
+        assert_eq!(table.anchor("__start_static_call_sites"), None);
+        assert_eq!(table.resolve(0xffffffff82880b10), None);
     }
 
     #[test]

@@ -1,179 +1,23 @@
 //! Source lines of a small "kernel" and a "module" that gcc makes here, in a file system of their own: what is found where,
 //! what is refused, and that lines and inlined functions are right.
 
+mod common;
+
+use common::{ID, MODULE_ID, MOVED, RELEASE, System, bytes};
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::rc::Rc;
+use std::path::Path;
+use symbols::BuildId;
 use symbols::lines::{DebugFile, Error, Line, Source, lines_in};
-use symbols::{BuildId, Table};
 
-const RELEASE: &str = "6.1.0-test";
-const ID: &str = "00112233445566778899aabbccddeeff00112233";
-const MODULE_ID: &str = "ffeeddccbbaa99887766554433221100ffeeddcc";
-/// How far the kernel is moved from where it was linked for.
-const MOVED: u64 = 0x1a00_0000;
-
-const MAIN: &str = "extern int dev_open(int);
-int start_kernel(int n)
-{
-	return dev_open(n) + 1;
-}
-";
-const THING: &str = "extern volatile int counter;
-static inline __attribute__((always_inline)) int thing_get(int n)
-{
-	counter += n;
-	return counter;
-}
-";
-const DEV: &str = "#include <linux/thing.h>
-volatile int counter;
-static inline __attribute__((always_inline)) int dev_get(int n)
-{
-	return thing_get(n) * 3;
-}
-int __attribute__((noinline)) dev_open(int n)
-{
-	int r = dev_get(n);
-	return r + 7;
-}
-";
-const MODULE: &str = "#include <linux/thing.h>
-int nf_hook(int n)
-{
-	return thing_get(n) + 1;
-}
-int __attribute__((section(\".text.unlikely\"))) nf_cold(int n)
-{
-	return n * 5;
-}
-";
-
-fn run(command: &mut Command) -> String {
-    let output = command.output().expect("run");
-    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-/// A file system with a running kernel in it, and beside it the tree that it was made from.
-struct System {
-    folder: tempfile::TempDir,
-}
-
-impl System {
-    fn new() -> System {
-        let system = System { folder: tempfile::tempdir().expect("folder") };
-        system.put("root/proc/sys/kernel/osrelease", format!("{RELEASE}\n").as_bytes());
-        system.put("root/etc/os-release", b"ID=debian\n");
-        system.put("root/sys/kernel/notes", &note(ID));
-        system.put("root/sys/module/nf_thing/notes/.note.gnu.build-id", &note(MODULE_ID));
-        system.put("tree/init/main.c", MAIN.as_bytes());
-        system.put("tree/include/linux/thing.h", THING.as_bytes());
-        system.put("tree/net/core/dev.c", DEV.as_bytes());
-        system.put("tree/net/thing/nf_thing.c", MODULE.as_bytes());
-        system
-    }
-
-    fn at(&self, path: &str) -> PathBuf {
-        self.folder.path().join(path)
-    }
-
-    fn put(&self, path: &str, bytes: &[u8]) -> PathBuf {
-        let path = self.at(path);
-        fs::create_dir_all(path.parent().expect("a folder")).expect("folder");
-        fs::write(&path, bytes).expect("write");
-        path
-    }
-
-    /// A program that works in the tree.
-    fn tool(&self, name: &str, arguments: &[&str]) -> Command {
-        let mut command = Command::new(name);
-        command.current_dir(self.at("tree")).args(arguments);
-        command
-    }
-
-    fn compile(&self, source: &str, object: &str, flags: &[&str]) {
-        let mut gcc = self.tool("gcc", &["-c", "-O2", "-ffreestanding", "-fno-pic", "-mcmodel=kernel"]);
-        gcc.args(["-fno-stack-protector", "-fcf-protection=none", "-Iinclude"]).args(flags);
-        run(gcc.args([source, "-o", object]));
-    }
-
-    /// The kernel, linked for the kernel's own addresses.
-    fn vmlinux(&self, id: &str, flags: &[&str]) -> Vec<u8> {
-        self.compile("init/main.c", "main.o", flags);
-        self.compile("net/core/dev.c", "dev.o", flags);
-        let mut ld = self.tool("ld", &["-static", "-e", "start_kernel", "-Ttext=0xffffffff81000000"]);
-        ld.args(["--defsym=_stext=0xffffffff81000000", "-z", "noexecstack", &format!("--build-id=0x{id}")]);
-        run(ld.args(["main.o", "dev.o", "-o", "vmlinux"]));
-        fs::read(self.at("tree/vmlinux")).expect("vmlinux")
-    }
-
-    fn module(&self) -> Vec<u8> {
-        self.compile("net/thing/nf_thing.c", "nf_thing.o", &["-g"]);
-        run(&mut self.tool("ld", &["-r", &format!("--build-id=0x{MODULE_ID}"), "nf_thing.o", "-o", "nf.ko"]));
-        fs::read(self.at("tree/nf.ko")).expect("module")
-    }
-
-    fn objcopy(&self, flags: &[&str], to: &str) -> Vec<u8> {
-        run(self.tool("objcopy", flags).args(["vmlinux", to]));
-        fs::read(self.at("tree").join(to)).expect("copy")
-    }
-
-    /// Functions of the kernel: name, address as linked.
-    fn functions(&self) -> Vec<(String, u64)> {
-        let text = run(&mut self.tool("nm", &["vmlinux"]));
-        let function = |line: &str| {
-            let mut words = line.split_whitespace();
-            let (address, kind, name) = (words.next()?, words.next()?, words.next()?);
-            let code = kind == "T" || name == "_stext";
-            Some((name.to_string(), u64::from_str_radix(address, 16).ok()?)).filter(|_| code)
-        };
-        text.lines().filter_map(function).collect()
-    }
-
-    /// Where a function of the kernel is as it runs.
-    fn address(&self, name: &str) -> u64 {
-        let functions = self.functions();
-        functions.into_iter().find(|(n, _)| n == name).unwrap_or_else(|| panic!("no {name}")).1 + MOVED
-    }
-
-    /// The kernel as it runs, with more lines of kallsyms.
-    fn source(&self, more: &str) -> Source {
-        let symbols =
-            self.functions().into_iter().map(|(name, at)| format!("{:016x} T {name}\n", at + MOVED));
-        let text: String = symbols.chain([more.to_string()]).collect();
-        let table = Table::load_from(&self.put("kallsyms", text.as_bytes())).expect("kallsyms");
-        Source::below(&self.at("root"), Rc::new(table), None)
-    }
-
-    /// Whether lines are found. If so they must be right, and if not that must be said.
-    fn finds(&self) -> bool {
-        let mut source = self.source("");
-        let found = chains(&mut source, self.address("dev_open"), 16);
-        assert_eq!(found.is_empty(), source.remark().is_some(), "{found:?}");
-        let inlined =
-            "thing_get@include/linux/thing.h:4 < dev_get@net/core/dev.c:5 < dev_open@net/core/dev.c:9";
-        assert!(found.is_empty() || found.contains(inlined), "{found:#?}");
-        !found.is_empty()
-    }
-}
-
-/// An ELF note with a build-id.
-fn note(id: &str) -> Vec<u8> {
-    let mut note = Vec::new();
-    for word in [4u32, (id.len() / 2) as u32, 3] {
-        note.extend(word.to_ne_bytes());
-    }
-    note.extend(b"GNU\0");
-    note.extend(bytes(id));
-    note
-}
-
-fn bytes(id: &str) -> Vec<u8> {
-    let byte = |at: usize| u8::from_str_radix(&id[at..at + 2], 16).expect("hexadecimal");
-    (0..id.len()).step_by(2).map(byte).collect()
+/// Whether lines are found. If so they must be right, and if not that must be said.
+fn finds(system: &System) -> bool {
+    let mut source = system.source("");
+    let found = chains(&mut source, system.address("dev_open"), 16);
+    assert_eq!(found.is_empty(), source.remark().is_some(), "{found:?}");
+    let inlined = "thing_get@include/linux/thing.h:4 < dev_get@net/core/dev.c:5 < dev_open@net/core/dev.c:9";
+    assert!(found.is_empty() || found.contains(inlined), "{found:#?}");
+    !found.is_empty()
 }
 
 fn id(text: &str) -> BuildId {
@@ -193,7 +37,7 @@ fn chains(source: &mut Source, from: u64, len: u64) -> BTreeSet<String> {
 fn every_place_of_the_distributions_is_looked_at() {
     let system = System::new();
     let vmlinux = system.vmlinux(ID, &["-g"]);
-    assert!(!system.finds(), "nothing is there yet");
+    assert!(!finds(&system), "nothing is there yet");
     for place in [
         format!("usr/lib/debug/.build-id/{}/{}.debug", &ID[..2], &ID[2..]),
         format!("usr/lib/debug/boot/vmlinux-{RELEASE}"),
@@ -204,7 +48,7 @@ fn every_place_of_the_distributions_is_looked_at() {
         format!("lib/modules/{RELEASE}/build/vmlinux"),
     ] {
         let file = system.put(&format!("root/{place}"), &vmlinux);
-        assert!(system.finds(), "{place}");
+        assert!(finds(&system), "{place}");
         fs::remove_file(file).expect("remove");
     }
 }
@@ -216,9 +60,9 @@ fn a_stripped_file_leads_to_its_debug_file_by_its_link() {
     let debug = system.objcopy(&["--only-keep-debug"], "vmlinux.dbg");
     let stripped = system.objcopy(&["-g", "--add-gnu-debuglink=vmlinux.dbg"], "stripped");
     system.put(&format!("root/boot/vmlinux-{RELEASE}"), &stripped);
-    assert!(!system.finds(), "it has no lines itself");
+    assert!(!finds(&system), "it has no lines itself");
     system.put("root/usr/lib/debug/boot/vmlinux.dbg", &debug);
-    assert!(system.finds());
+    assert!(finds(&system));
 }
 
 #[test]
@@ -226,7 +70,7 @@ fn files_of_other_builds_and_without_lines_are_passed_over_and_refused_when_name
     let system = System::new();
     let other = system.vmlinux(MODULE_ID, &["-g"]);
     let path = system.put(&format!("root/usr/lib/debug/boot/vmlinux-{RELEASE}"), &other);
-    assert!(!system.finds());
+    assert!(!finds(&system));
     let said = DebugFile::open(&path, &id(ID)).expect_err("another build").to_string();
     assert!(said.contains(ID) && said.contains(MODULE_ID), "{said}");
 
@@ -240,7 +84,7 @@ fn files_of_other_builds_and_without_lines_are_passed_over_and_refused_when_name
 
     // The good one behind the bad one is found.
     system.put(&format!("root/lib/modules/{RELEASE}/vmlinux"), &system.vmlinux(ID, &["-g"]));
-    assert!(system.finds());
+    assert!(finds(&system));
 }
 
 #[test]
@@ -250,9 +94,9 @@ fn dwarf_of_each_version_compressed_or_without_ranges_tells_the_same() {
     for flags in [&["-g", "-gdwarf-4"][..], &["-g", "-gdwarf-5"], &["-g", "-gdwarf-5", "-ffunction-sections"]]
     {
         system.put(&place, &system.vmlinux(ID, flags));
-        assert!(system.finds(), "{flags:?}");
+        assert!(finds(&system), "{flags:?}");
         system.put(&place, &system.objcopy(&["-R", ".debug_aranges"], "ranges"));
-        assert!(system.finds(), "{flags:?}, without .debug_aranges");
+        assert!(finds(&system), "{flags:?}, without .debug_aranges");
         for how in ["zlib", "zlib-gnu", "zstd"] {
             let flag = format!("--compress-debug-sections={how}");
             let made = system.tool("objcopy", &[&flag, "vmlinux", "small"]).output().expect("objcopy");
@@ -262,7 +106,7 @@ fn dwarf_of_each_version_compressed_or_without_ranges_tells_the_same() {
                 continue;
             }
             system.put(&place, &fs::read(system.at("tree/small")).expect("small"));
-            assert!(system.finds(), "{flags:?}, {how}");
+            assert!(finds(&system), "{flags:?}, {how}");
         }
     }
 }

@@ -61,6 +61,8 @@ pub struct Maps {
     pub tasks: Option<Map>,
     /// [`maps::CELLS`], where the plan has it.
     pub cells: Option<Map>,
+    /// [`maps::SNAPSHOTS`], where branch records are taken.
+    pub snapshots: Option<Map>,
     /// [`maps::KEPT`], made when a return probe is first attached.
     pub kept: OnceLock<Map>,
     /// [`maps::PATHS`] and [`maps::BLANK_PATH`], where paths are wanted.
@@ -88,6 +90,7 @@ impl Maps {
             maps::CELLS => fd(self.cells.as_ref()),
             maps::PATHS => fd(self.paths.as_ref().map(|[paths, _]| paths)),
             maps::BLANK_PATH => fd(self.paths.as_ref().map(|[_, blank]| blank)),
+            maps::SNAPSHOTS => fd(self.snapshots.as_ref()),
             maps::ZEROS => fd(self.zeros.as_ref()),
             MapId(id) => {
                 let number = id.checked_sub(maps::GATHERED).map(|n| n as usize);

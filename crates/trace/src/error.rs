@@ -49,6 +49,12 @@ pub enum Error {
         /// What was looked for.
         what: String,
     },
+    /// The kernel has no helper that takes branch records.
+    #[error(
+        "this kernel does not give branch records to BPF programs (no bpf_get_branch_snapshot; since 5.16); --output-path shows the \
+         way that a function went without them"
+    )]
+    NoBranchSnapshot,
     /// BTF that cannot be read.
     #[error("kernel BTF: {0}")]
     Btf(#[from] btf::Error),

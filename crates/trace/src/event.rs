@@ -1,5 +1,6 @@
 //! Events: a record's bytes seen through its probe's layout, nothing copied.
 
+use crate::branches::{self, Snapshot};
 use crate::context::Context;
 use crate::expressions::{Shown, ShownKind, VALUE};
 use crate::layout::{Argument, NOT_READ, StringField, header, stack};
@@ -268,6 +269,13 @@ impl<'a> Event<'a> {
         let total = u32_at(self.record, at);
         let kept = total.min(path::HITS);
         Some(Hits { total, bytes: bytes(self.record, at + 8, kept * 4).unwrap_or_default() })
+    }
+
+    /// The CPU's branch records; `None` if none were asked for.
+    pub fn branches(&self) -> Option<Snapshot<'a>> {
+        let at = self.probe.layout.branches?;
+        let room = bytes(self.record, at + 8, branches::ROOM).unwrap_or_default();
+        Some(Snapshot::new(u64_at(self.record, at).cast_signed(), room))
     }
 
     /// Thread id.

@@ -16,11 +16,13 @@
 //!  …          what expressions show, each a status (u64) and its value (see `expr::Room`), and notes of what they point to
 //!  …  u64[10] if a stack is captured in a BPF program: the words where the trampoline keeps the arguments and beyond
 //!  …  u64     if the executed path is captured: how many hits there were; then i32[512], their offsets from the function's address
+//!  …  i64     if branch records are captured: their bytes, or a negative error; then room for 32 of 24 bytes
 //!  …  i64     if a stack is captured: its bytes, or a negative error
 //!  …  u64[]   its frames, innermost first: room for one of [`stack::ROOMS`], the rest is not ours to read
 //! ```
 //! The record's length is the ring buffer's to know.
 
+use crate::branches;
 use crate::error::Error;
 use crate::expressions::{Asked, Compile};
 use crate::kernel::Kernel;
@@ -151,6 +153,8 @@ pub struct Layout {
     pub(crate) words: Option<u32>,
     /// Offset of the executed path: `u32` hits, so many as there were, and from the next multiple of 8 on [`crate::path::HITS`] `i32`.
     pub(crate) path: Option<u32>,
+    /// Offset of the branch records' length; their room follows.
+    pub(crate) branches: Option<u32>,
     /// Offset of the stack's length, the last thing in the record's constant part; its frames follow.
     pub stack: Option<u32>,
     /// Size of the record in bytes, without the frames of a stack: a multiple of 8.
@@ -170,6 +174,8 @@ pub(crate) struct Captures {
     pub stack: bool,
     /// The executed path, at exits.
     pub path: bool,
+    /// The CPU's branch records.
+    pub branches: bool,
 }
 
 /// Which end of a call an event is of, and how it is got at.
@@ -205,7 +211,7 @@ impl Layout {
         compile: &Compile<'_>,
     ) -> Result<Layout, Error> {
         let btf = &*kernel.types_of(target)?;
-        let Captures { string_size, pointees, context, stack, path } = captures;
+        let Captures { string_size, pointees, context, stack, path, branches } = captures;
         let mut at = header::END;
         let entry_time = end.at_exit.then(|| take(&mut at, 8));
         let call = end.paired.then(|| take(&mut at, 8));
@@ -273,6 +279,8 @@ impl Layout {
         let words = (stack && target.program.is_some()).then(|| take(&mut at, stack::WORDS * stack::FRAME));
         let number = syscalls::told(kernel, target).map(|told| Number { offset: take(&mut at, 16), told });
         let path = (path && end.at_exit).then(|| take(&mut at, 8 + 4 * crate::path::HITS));
+        // What only gathers writes no record.
+        let branches = (branches && !asked.silent).then(|| take(&mut at, 8 + branches::ROOM));
         let stack = stack.then(|| take(&mut at, 8));
         Ok(Layout {
             entry_time,
@@ -285,6 +293,7 @@ impl Layout {
             context,
             words,
             path,
+            branches,
             stack,
             size: at,
         })
@@ -294,7 +303,7 @@ impl Layout {
     /// tested does the size of what is returned count.
     pub(crate) fn filled_alike(&self, returns: bool) -> Alike {
         let mut numbers = vec![self.size];
-        numbers.extend([self.entry_time, self.call, self.stack].map(|at| at.unwrap_or(0)));
+        numbers.extend([self.entry_time, self.call, self.branches, self.stack].map(|at| at.unwrap_or(0)));
         numbers.extend([u32::from(self.ret.is_some()), u32::from(self.context)]);
         let mut rest = String::new();
         for arg in self.args.iter().chain(&self.ret) {
@@ -326,6 +335,11 @@ impl Layout {
     /// [`Layout::stack_bytes`].
     pub fn ring_bytes(&self) -> u32 {
         (self.size + 8).next_multiple_of(8)
+    }
+
+    /// Bytes that branch records take of it; `None` when none are taken.
+    pub fn branch_bytes(&self) -> Option<u32> {
+        self.branches.map(|_| 8 + branches::ROOM)
     }
 
     /// Bytes that the frames of a stack take, by how many there are; `None` when no stack is taken.

@@ -19,6 +19,7 @@ mod attach_many;
 mod attach_path;
 mod batches;
 mod blocks;
+mod branches;
 mod cgroup;
 mod context;
 mod danger;
@@ -56,6 +57,7 @@ mod walk;
 
 pub use attach::{Progress, Tell};
 pub use blocks::{Block, Blocks, Exit, Part};
+pub use branches::{Branch, Branches, Snapshot};
 pub use cgroup::Cgroup;
 pub use context::Context;
 pub use elsewhere::{Elsewhere, Function, elsewhere};

@@ -8,6 +8,7 @@ use crate::filter::Filter;
 use crate::kernel::{Kernel, Newer, TaskFields};
 use crate::layout::{Captures, End, Layout};
 use crate::path::{self, Code};
+use crate::program;
 use crate::program_target;
 use crate::request::{Mode, Request, TargetKind};
 use crate::rings;
@@ -105,6 +106,8 @@ pub struct Plan {
     /// Times of entry lie in an array's cells first, see `program/calls.rs`.
     pub(crate) quick_calls: bool,
     pub(crate) preempt_count: Option<PreemptCount>,
+    /// Branch records are taken: cells for them, as a power of two.
+    pub(crate) branches: Option<u32>,
     pub(crate) ring_size: u32,
     /// Ring buffers, a power of two: 1, or one for each CPU.
     pub(crate) rings: u32,
@@ -172,6 +175,9 @@ impl Plan {
         preempt_count: Option<PreemptCount>,
         newer: Newer,
     ) -> Result<Plan, Error> {
+        if request.branches && kernel.btf.enum_has("bpf_func_id", "BPF_FUNC_get_branch_snapshot").is_none() {
+            return Err(Error::NoBranchSnapshot);
+        }
         let Resolved { targets, mut refused, mut remarks } = resolved;
         let count = targets.len() + refused.len();
         let mut probes = Vec::with_capacity(targets.len());
@@ -194,6 +200,7 @@ impl Plan {
             context: preempt_count.is_some(),
             stack: request.stack,
             path: request.path.is_some(),
+            branches: request.branches,
         };
         if let Some(idle) = request.expressions.idle(&targets) {
             let pattern = idle.target.as_ref().map_or("", |t| t.as_str());
@@ -255,6 +262,7 @@ impl Plan {
             newer,
             quick_calls,
             preempt_count,
+            branches: request.branches.then(|| program::snapshot_cells(cpus())),
             ring_size: request.ring_size,
             rings: rings::wanted(),
             task_stack: request.path.and_then(|_| TaskStack::of(kernel)),
@@ -282,6 +290,11 @@ impl TaskStack {
         let union = btf.find(btf::Kind::Union, "thread_union").and_then(|union| btf.size_of(union).ok());
         Some(TaskStack { offset, size: u32::try_from(union.unwrap_or(USUAL)).ok()? })
     }
+}
+
+/// CPUs that are online; where they cannot be counted, none.
+fn cpus() -> usize {
+    bpf::online_cpus().map_or(0, |(cpus, _)| cpus)
 }
 
 /// What is gathered in each table, as the first target has it: all that go to one have keys alike.

@@ -82,7 +82,11 @@ fn code_of(kernel: &Kernel, spec: &ProgramSpec, found: &Found) -> Result<Option<
         };
     }
     let known = found.functions.as_deref().unwrap_or_default();
-    let starts: Vec<usize> = details.func_info.iter().map(|(insn, _)| *insn as usize).collect();
+    let mut starts: Vec<usize> = details.func_info.iter().map(|(insn, _)| *insn as usize).collect();
+    if image.functions.len() == 1 {
+        // Loaded without types, it is one function all the same.
+        starts = vec![0];
+    }
     let mut functions = Vec::new();
     for (index, ImageFunction { address, code }) in image.functions.into_iter().enumerate() {
         let target = known.get(index);

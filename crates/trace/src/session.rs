@@ -7,7 +7,7 @@ use crate::event::Event;
 use crate::gathering::{self, Tally};
 use crate::path::Code;
 use crate::plan::{Method, Plan, Probe};
-use crate::program::{cell, counter, quick, stack_words, state};
+use crate::program::{cell, counter, quick, snapshots_size, stack_words, state};
 use crate::program_target;
 use crate::request::TargetKind;
 use crate::rings::Rings;
@@ -93,6 +93,8 @@ impl Session {
             true => Some(Map::create(MapType::Array, "cells", 4, quick::SIZE, quick::CELLS)?),
             false => None,
         };
+        let snapshots = |bits| Map::create(MapType::Array, "snapshots", 4, snapshots_size(bits), 1);
+        let snapshots = plan.branches.map(snapshots).transpose()?;
         let words = plan.probes.iter().filter(|p| p.at_exit).map(|p| stack_words(&p.layout)).max();
         let (gathered, zeros) = gathering::maps(plan)?;
         let has_paths = plan.probes.iter().any(|p| p.layout.path.is_some());
@@ -112,6 +114,7 @@ impl Session {
             tasks,
             cells,
             paths,
+            snapshots,
             kept: OnceLock::new(),
             blank: OnceLock::new(),
             kept_words: words.unwrap_or(0).min(cell::MOST_WORDS),

@@ -25,6 +25,7 @@ fn an_untyped_tracepoint_gives_the_same_event() {
         force: false,
         path: None,
         stack: false,
+        branches: false,
         string_size: 64,
         pointees: true,
         ring_size: 1 << 16,

@@ -38,6 +38,7 @@ Workloads:
   bpf-objects           print what BPF programs, maps and links there are, KIND ID of each
   tally WORD...         read stdin to its end; print how many lines there were, and how many had each WORD in them
   empty-fentry FUNC     attach a BPF program that does nothing to FUNC's entry, say so, and keep it until killed
+  fentry FUNC FILE      the same with the BPF instructions in FILE
 
 Options:
   --pid    print the process number first
@@ -235,19 +236,24 @@ fn prepare(words: &[&str]) -> Outcome<Ready> {
             let words: Vec<String> = words.iter().map(ToString::to_string).collect();
             Box::new(move || Ok(Done { lines: tally::lines(io::stdin().lock(), &words)?, time: None }))
         }
-        ["empty-fentry", function] => {
-            let attached = empty::attach(function).map_err(Trouble::Unexpected)?;
-            Box::new(move || {
-                println!("attached");
-                io::stdout().flush()?;
-                let _attached = attached;
-                loop {
-                    std::thread::park();
-                }
-            })
+        ["empty-fentry", function] => attached(empty::attach(function).map_err(Trouble::Unexpected)?),
+        ["fentry", function, file] => {
+            attached(empty::attach_file(function, file).map_err(Trouble::Unexpected)?)
         }
         [] => return Err(Trouble::Usage("no workload".into())),
         words => return Err(Trouble::Usage(format!("no such workload: {}", words.join(" ")))),
+    })
+}
+
+/// Says that something is attached, and keeps it until the process is killed.
+fn attached(kept: impl Sized + 'static) -> Ready {
+    Box::new(move || {
+        println!("attached");
+        io::stdout().flush()?;
+        let _kept = kept;
+        loop {
+            std::thread::park();
+        }
     })
 }
 

@@ -8,9 +8,9 @@ use anyhow::Context;
 use crate::{Failure, workspace};
 
 /// Fuzz everything that parses bytes or text: BTF, events, patterns of targets, command lines, files
-/// with debug information.
+/// with debug information, machine code, expressions.
 ///
-/// The arguments are the fuzzer's: [btf|events|targets|flags|lines]... --seconds N --seed SEED --executions N.
+/// The arguments are the fuzzer's: [btf|events|targets|flags|lines|disasm|expr]... --seconds N --seed SEED --executions N.
 /// Exit status: 0 when nothing was found, 1 when something was, with the seeds that make it again.
 #[derive(Debug, clap::Args)]
 #[command(disable_help_flag = true)]

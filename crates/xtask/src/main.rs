@@ -5,6 +5,7 @@
 mod apt;
 mod bench;
 mod bench_code;
+mod bench_filters;
 mod bench_many;
 mod cpio;
 mod debuginfo;

@@ -4,8 +4,10 @@ mod calls;
 mod cases;
 mod disasm;
 mod endings;
+mod expressions;
 mod filters;
 mod judging;
+mod lbr;
 mod lockdown;
 mod methods;
 mod names;
@@ -49,6 +51,11 @@ waiting() { rm -f /tmp/pid; workloads --pid --wait "$@" >/tmp/pid & w=$!; until_
 traced() { rm -f /tmp/said; btrace "$@" 2>/tmp/said & b=$!; until_said running /tmp/said; }
 # Ends it by a signal, shows what it said, and exits with its status.
 ended() { kill -$1 $b; wait $b; s=$?; cat /tmp/said >&2; exit $s; }
+# btrace with these options, as JSON: `== NAME STATUS SUMMARY`, then its lines. What it said otherwise goes to stderr.
+run() {
+    run=$1; shift; rm -f /tmp/o; btrace "$@" --json -o /tmp/o >/dev/null 2>/tmp/said; seen $run $?
+}
+seen() { echo "== $1 $2 $(grep ' printed, ' /tmp/said || head -n 1 /tmp/said)"; cat /tmp/o 2>/dev/null; cat /tmp/said >&2; }
 # The release, then what was seen of a function of the module of shapes: as text, as JSON, and on stderr why not.
 shape() {
     uname -r
@@ -92,6 +99,14 @@ fn boots(only: Option<&str>, words: &[String]) -> Vec<Boot> {
         calls::CHECKS,
         endings::CHECKS,
         filters::CHECKS,
+        expressions::FILES,
+        expressions::SOCKETS,
+        expressions::WORDS,
+        expressions::SHAPES,
+        expressions::TARGETS,
+        expressions::MANY,
+        expressions::TALLIES,
+        expressions::ERRORS,
         names::CHECKS,
         stacks::CHECKS,
         values::CHECKS,
@@ -105,6 +120,7 @@ fn boots(only: Option<&str>, words: &[String]) -> Vec<Boot> {
         disasm::CHECKS,
         types::CHECKS,
         rings::CHECKS,
+        lbr::CHECKS,
         lockdown::CHECKS,
     ];
     let asked = |sets: &[&'static [Check]]| -> Vec<&'static Check> {

@@ -1,6 +1,7 @@
-//! What the lab's checks call: the module of `crates/xtask/testmod`, built for each kernel, and a 32-bit program.
+//! What the lab's checks call: the module of `crates/xtask/testmod` and that of `crates/xtask/testmod_lbr`, built for each kernel, and a
+//! 32-bit program.
 //!
-//! The module is built by the kernel's own kbuild, out of Debian's headers, with whatever gcc is here: options that only a
+//! Modules are built by the kernel's own kbuild, out of Debian's headers, with whatever gcc is here: options that only a
 //! newer one knows are switched off, and so is objtool, whose binaries may be linked for a newer system than ours. Its BTF
 //! continues that of the kernel, read once out of a guest.
 
@@ -16,8 +17,18 @@ use crate::kernels::Stock;
 use crate::vm::{self, VmOptions};
 use crate::{apt, workspace};
 
-/// The module's name.
-const NAME: &str = "btrace_shapes";
+/// A module: its name, the folder of its sources, and whether its types are wanted.
+struct Module {
+    name: &'static str,
+    sources: &'static str,
+    types: bool,
+}
+
+/// Functions of every shape.
+const SHAPES: Module = Module { name: "btrace_shapes", sources: "testmod", types: true };
+
+/// Branch records for machines that have none.
+const LBR: Module = Module { name: "btrace_lbr", sources: "testmod_lbr", types: false };
 
 /// Configuration switched off on make's command line.
 const OFF: &[&str] = &[
@@ -31,32 +42,43 @@ const OFF: &[&str] = &[
     "CONFIG_RETPOLINE=",
 ];
 
-/// The files for the guest: the module as `/lab/btrace_shapes.ko`, the 32-bit program as `/bin/compat32`.
+/// The files for the guest: the modules as `/lab/btrace_shapes.ko` and `/lab/btrace_lbr.ko`, the 32-bit program as `/bin/compat32`.
 pub fn additions(stock: &Stock) -> Result<Vec<Addition>> {
     apt::ensure(&[("gcc", "gcc"), ("make", "make"), ("pahole", "dwarves")])?;
-    Ok(vec![
-        Addition { source: module(stock)?, destination: format!("/lab/{NAME}.ko") },
-        Addition { source: compat_program(stock)?, destination: "/bin/compat32".into() },
-    ])
+    let mut files = vec![ready(stock, &SHAPES)?];
+    // Kernels before 5.16 have no snapshots that it could feed, and none of its headers.
+    if stock.label != WITHOUT_SNAPSHOTS {
+        files.push(ready(stock, &LBR)?);
+    }
+    files.push(Addition { source: compat_program(stock)?, destination: "/bin/compat32".into() });
+    Ok(files)
 }
 
-fn sources() -> PathBuf {
-    workspace::root().join("crates/xtask/testmod")
+/// The stock kernel that is older than branch snapshots.
+const WITHOUT_SNAPSHOTS: &str = "5.10";
+
+fn ready(stock: &Stock, which: &Module) -> Result<Addition> {
+    Ok(Addition { source: module(stock, which)?, destination: format!("/lab/{}.ko", which.name) })
+}
+
+fn sources(folder: &str) -> PathBuf {
+    workspace::root().join("crates/xtask").join(folder)
 }
 
 /// The module for one kernel; built anew when a source is newer.
-fn module(stock: &Stock) -> Result<PathBuf> {
+fn module(stock: &Stock, which: &Module) -> Result<PathBuf> {
+    let Module { name, sources: from, types } = which;
     let (headers, release) = stock.headers()?;
     let folder = workspace::lab().join("testmod").join(stock.label);
     let _lock = workspace::lock(&folder.join("lock"))?;
-    let built = folder.join(format!("{NAME}-{release}.ko"));
-    if is_fresh(&built)? {
+    let built = folder.join(format!("{name}-{release}.ko"));
+    if is_fresh(&built, from)? {
         return Ok(built);
     }
-    eprintln!("lab: building the module {NAME} for kernel {}", stock.label);
+    eprintln!("lab: building the module {name} for kernel {}", stock.label);
     prepare(&headers, &release)?;
     let aside = tempfile::tempdir_in(&folder).context("making a folder to build in")?;
-    for entry in fs::read_dir(sources()).context("listing the module's sources")? {
+    for entry in fs::read_dir(sources(from)).context("listing the module's sources")? {
         let entry = entry.context("listing the module's sources")?;
         fs::copy(entry.path(), aside.path().join(entry.file_name())).context("copying a source")?;
     }
@@ -64,8 +86,8 @@ fn module(stock: &Stock) -> Result<PathBuf> {
     make.arg("-C").arg(headers.join("usr/src").join(format!("linux-headers-{release}")));
     make.arg(format!("M={}", aside.path().display())).args(["CC=gcc", "KCFLAGS=-g -w"]).args(OFF);
     said(make.arg("modules"), "make")?;
-    let object = aside.path().join(format!("{NAME}.ko"));
-    if module_types(&headers, &release)? {
+    let object = aside.path().join(format!("{name}.ko"));
+    if *types && module_types(&headers, &release)? {
         let base = base_types(stock, &folder, &release)?;
         said(Command::new("pahole").arg("-J").arg("--btf_base").arg(base).arg(&object), "pahole")?;
     }
@@ -74,9 +96,9 @@ fn module(stock: &Stock) -> Result<PathBuf> {
 }
 
 /// Whether what was built is there, and newer than every source.
-fn is_fresh(built: &Path) -> Result<bool> {
+fn is_fresh(built: &Path, from: &str) -> Result<bool> {
     let Ok(when) = fs::metadata(built).and_then(|data| data.modified()) else { return Ok(false) };
-    for entry in fs::read_dir(sources()).context("listing the module's sources")? {
+    for entry in fs::read_dir(sources(from)).context("listing the module's sources")? {
         let changed = entry.and_then(|entry| entry.metadata()?.modified()).context("looking at a source")?;
         if changed > when {
             return Ok(false);
@@ -143,7 +165,7 @@ fn compat_program(stock: &Stock) -> Result<PathBuf> {
     let built = folder.join("compat32");
     let mut gcc = Command::new("gcc");
     gcc.args(["-m32", "-nostdlib", "-static", "-no-pie", "-o"]).arg(&built);
-    said(gcc.arg(sources().join("compat.S")), "gcc")?;
+    said(gcc.arg(sources(SHAPES.sources).join("compat.S")), "gcc")?;
     Ok(built)
 }
 

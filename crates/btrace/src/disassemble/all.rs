@@ -1,13 +1,15 @@
 //! Everything disassembled, for `btrace selftest disasm-all`: what cannot be decoded is a defect, unless it is known to be no code.
 
+use super::bytes::Bytes;
 use super::host;
 use super::lines::Known;
 use super::names::Names;
+use super::patched::Tables;
 use super::show::{Head, Show};
 use anyhow::{Context, bail};
 use btrace::logging::say;
 use disasm::{Arch, Disassembler, Line, NoSymbols, Syntax};
-use symbols::{Live, Table};
+use symbols::{Kallsyms, Live, Table};
 
 /// Functions named whose bytes cannot be decoded; the rest are counted.
 const NAMED: usize = 50;
@@ -27,8 +29,10 @@ struct Function<'a> {
 /// There are undecodable bytes in code.
 pub fn all() -> anyhow::Result<()> {
     let arch = host().context("btrace does not know this processor's machine code")?;
-    let (code, data) = Table::load_code_and_data()?;
-    let live = Live::open()?;
+    let Kallsyms { code, data, per_cpu } = Table::load_all()?;
+    let mut bytes = Bytes::Live(Live::open()?);
+    let patched = Tables::default().of(None, &code, &mut bytes);
+    let Some(live) = bytes.live() else { bail!("nothing live can be read") };
     let (mut unreadable, mut freed) = (0, 0);
     let mut functions = Vec::new();
     for extent in code.extents() {
@@ -60,9 +64,16 @@ pub fn all() -> anyhow::Result<()> {
     let mut disassembler = Disassembler::new(arch, Syntax::Att);
     let mut tally = Tally::default();
     for function in &functions {
-        tally.count(&mut disassembler, arch, &live, function)?;
+        tally.count(&mut disassembler, arch, live, function)?;
     }
-    let names = Names { code: &code, data: &data, own: &[], lines: &Known::new() };
+    let names = Names {
+        code: &code,
+        data: &data,
+        per_cpu: &per_cpu,
+        patched: &patched,
+        own: &[],
+        lines: &Known::new(),
+    };
     let show = Show::plain();
     let (mut text, mut written) = (Vec::new(), 0);
     let before = cpu_ns()?;

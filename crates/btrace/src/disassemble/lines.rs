@@ -30,12 +30,26 @@ impl Finder {
         lines
     }
 
+    /// Of none.
+    pub fn without() -> Finder {
+        Finder { source: None }
+    }
+
     /// The lines that a listing of this code will show.
-    pub fn of_code(&mut self, disassembler: &mut Disassembler, code: &[u8], address: u64) -> Known {
+    /// What the kernel made itself, a trampoline, has none to be missed.
+    pub fn of_code(
+        &mut self,
+        disassembler: &mut Disassembler,
+        code: &[u8],
+        address: u64,
+        module: Option<&str>,
+    ) -> Known {
         let mut known = Known::new();
         let Some(source) = &mut self.source else { return known };
         let first = source.lines_at(address);
-        if let Some(remark) = source.remark() {
+        if module != Some("bpf")
+            && let Some(remark) = source.remark()
+        {
             say(format_args!("btrace: {remark}"));
             self.source = None;
             return known;

@@ -1,29 +1,34 @@
 //! `btrace -d`: live machine code of the kernel and of BPF programs.
 
 mod all;
+mod bytes;
 mod lines;
 mod listing;
 mod names;
+mod patched;
 mod place;
 mod program;
 mod show;
 
 pub use all::all;
-pub use lines::{Finder, Known};
+pub use bytes::Bytes;
+pub use lines::Finder;
 pub use listing::WriteFailed;
 pub use names::Names;
+pub use patched::Tables;
 
+use crate::run::Reported;
 use anyhow::{Context, bail};
 use btrace::cli::Args;
 use btrace::logging::say;
+use bytes::Known;
 use disasm::{Arch, Disassembler, Line, NoSymbols, Syntax};
 use listing::Listing;
-
 use place::{Code, Place};
 use show::{Head, Show};
 use std::rc::Rc;
 use symbols::lines::Source;
-use symbols::{Live, Table};
+use symbols::{Kallsyms, Table};
 
 use trace::{Kernel, split_list};
 
@@ -40,6 +45,8 @@ const LONGEST: u64 = 16;
 struct Tools {
     code: Rc<Table>,
     data: Table,
+    per_cpu: Table,
+    patched: Tables,
     lines: Finder,
     arch: Arch,
     disassembler: Disassembler,
@@ -49,7 +56,7 @@ struct Tools {
 /// Disassembles what was asked for, and prints it.
 ///
 /// # Errors
-/// The first target that cannot be shown, once all others have been.
+/// [`Reported`] when a target could not be shown, which has been said; all others have been shown. What concerns them all.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let places = args
         .kfunc
@@ -61,62 +68,77 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     if places.is_empty() && programs.is_empty() {
         bail!("nothing to disassemble: name a function with -k, or a BPF program with -p (btrace --help)");
     }
-    let vmlinux = args.vmlinux.as_deref().map(symbols::lines::open_vmlinux).transpose();
-    let vmlinux = vmlinux.context("--vmlinux")?;
     let arch = host().context("btrace does not know this processor's machine code")?;
-    let (code, data) =
-        Table::load_code_and_data().context("names and addresses of code come from /proc/kallsyms")?;
+    let vmlinux = match args.vmlinux.as_deref().map(symbols::lines::open_vmlinux).transpose() {
+        Err(error) if !matches!(error, symbols::lines::Error::NoLines { .. }) => {
+            return Err(error).context("--vmlinux");
+        }
+        opened => opened,
+    };
+    let Known { tables: Kallsyms { code, data, per_cpu }, list, mut bytes } =
+        Known::open(args.vmlinux.as_deref())?;
+    let code = Rc::new(code);
+    // All names first, so that a wrong one is said before anything is shown.
+    let mut failed = false;
+    let mut found = Vec::new();
+    for place in &places {
+        match place.find(&code, &list) {
+            Ok(codes) => found.extend(codes),
+            Err(error) => fail(&mut failed, &error),
+        }
+    }
+    let kernel = if programs.is_empty() { None } else { Some(Kernel::running()?) };
+    let mut of_programs = Vec::new();
+    for spec in &programs {
+        let Some(kernel) = &kernel else { continue };
+        match trace::program_code(kernel, spec) {
+            Ok(all) => of_programs.extend(all),
+            Err(error) => fail(&mut failed, &error.into()),
+        }
+    }
+    let lines = match vmlinux {
+        Ok(vmlinux) => Finder::new(Source::new(Rc::clone(&code), vmlinux)),
+        // It serves for its code.
+        Err(_) if !bytes.is_live() => Finder::without(),
+        Err(error) => return Err(error).context("--vmlinux"),
+    };
     let syntax = if args.disasm_intel_syntax { Syntax::Intel } else { Syntax::Att };
     let mut out = Listing::open(args.output.as_deref())?;
     let show = Show::new(args, out.is_terminal);
-    let code = Rc::new(code);
-    let lines = Finder::new(Source::new(Rc::clone(&code), vmlinux));
-    let mut tools = Tools { code, data, lines, arch, disassembler: Disassembler::new(arch, syntax), show };
-    let mut first: Option<anyhow::Error> = None;
-    let live = Live::open();
-    if let Ok(live) = &live {
+    let mut tools = Tools {
+        code,
+        data,
+        per_cpu,
+        patched: Tables::default(),
+        lines,
+        arch,
+        disassembler: Disassembler::new(arch, syntax),
+        show,
+    };
+    if let Bytes::Live(live) = &bytes {
         log::info!("the bytes are live, from {live}");
     }
-    for place in &places {
-        let found = match (place.find(&tools.code), &live) {
-            (Ok(found), Ok(_)) => found,
-            (Err(error), _) => {
-                first.get_or_insert(error);
-                continue;
-            }
-            (_, Err(_)) => break,
-        };
-        for one in found {
-            if out.is_closed {
-                return Ok(());
-            }
-            if let Ok(live) = &live
-                && let Err(error) = kernel_code(args, live, &mut tools, &one, &mut out)
-            {
-                first.get_or_insert(error);
-            }
+    for one in &found {
+        if out.is_closed {
+            return Ok(());
+        }
+        match kernel_code(args, &mut bytes, &mut tools, one, &mut out) {
+            Err(error) if error.is::<WriteFailed>() => return Err(error),
+            Err(error) => fail(&mut failed, &error),
+            Ok(()) => {}
         }
     }
-    if !programs.is_empty() {
-        let kernel = Kernel::running()?;
-        for spec in &programs {
-            match trace::program_code(&kernel, spec) {
-                Ok(all) => {
-                    for one in &all {
-                        program::show(args, &kernel, &mut tools, live.as_ref().ok(), one, &mut out)?;
-                    }
-                }
-                Err(error) => {
-                    first.get_or_insert(error.into());
-                }
-            }
-        }
+    for one in &of_programs {
+        let Some(kernel) = &kernel else { continue };
+        program::show(args, kernel, &mut tools, bytes.live(), one, &mut out)?;
     }
-    match (live, first) {
-        (Err(unreadable), None) if !places.is_empty() => Err(unreadable.into()),
-        (_, Some(error)) => Err(error),
-        _ => Ok(()),
-    }
+    if failed { Err(Reported.into()) } else { Ok(()) }
+}
+
+/// Says what is wrong with a target; the others are shown all the same.
+fn fail(failed: &mut bool, error: &anyhow::Error) {
+    *failed = true;
+    crate::say_error(error);
 }
 
 /// The processor that btrace runs on, and so the kernel.
@@ -133,7 +155,7 @@ fn host() -> Option<Arch> {
 /// Shows a function of the kernel, or other code of it.
 fn kernel_code(
     args: &Args,
-    live: &Live,
+    live: &mut Bytes,
     tools: &mut Tools,
     one: &Code,
     out: &mut Listing,
@@ -150,7 +172,7 @@ fn kernel_code(
         (asked, _) => asked + LONGEST,
     };
     let bytes = live
-        .read(one.from, usize::try_from(len)?)
+        .read(one.module.as_deref(), one.from, usize::try_from(len)?)
         .with_context(|| format!("{}: read its code at {:#x}", one.name, one.from))?;
     if bytes.is_empty() {
         bail!(
@@ -179,9 +201,17 @@ fn kernel_code(
         let len = end.map_or(rest.len(), |end| rest.len().min(end.saturating_sub(at).max(1) as usize));
         let (piece, others) = rest.split_at_checked(len).unwrap_or((rest, &[]));
         let name = if at == symbol { name.to_string() } else { format!("{name}+{:#x}", at - symbol) };
-        let known = tools.lines.of_code(&mut tools.disassembler, piece, at);
-        let names = Names { code: &tools.code, data: &tools.data, own: &[], lines: &known };
         let module = here.as_ref().map_or(one.module.as_deref(), |extent| extent.module);
+        let known = tools.lines.of_code(&mut tools.disassembler, piece, at, module);
+        let patched = tools.patched.of(module, &tools.code, live);
+        let names = Names {
+            code: &tools.code,
+            data: &tools.data,
+            per_cpu: &tools.per_cpu,
+            patched: &patched,
+            own: &[],
+            lines: &known,
+        };
         let head = Head { name: &name, module, prototype: None, program: None, address: at, bytes: piece };
         tools.show.function(&mut tools.disassembler, &names, &head, &[], &mut text);
         rest = others;
@@ -212,13 +242,13 @@ fn whole<'a>(tools: &mut Tools, bytes: &'a [u8], address: u64, asked: u64) -> &'
 
 /// The same code, beginning with the instruction that covers its first byte: decoded from amid one, the next would be wrong
 /// too.
-fn at_an_instruction(live: &Live, tools: &mut Tools, one: &Code) -> anyhow::Result<Code> {
+fn at_an_instruction(live: &mut Bytes, tools: &mut Tools, one: &Code) -> anyhow::Result<Code> {
     let mut one = one.clone();
     let into = usize::try_from(one.from - one.symbol)?;
     if into == 0 {
         return Ok(one);
     }
-    let bytes = live.read(one.symbol, into + LONGEST as usize)?;
+    let bytes = live.read(one.module.as_deref(), one.symbol, into + LONGEST as usize)?;
     let mut lines = tools.disassembler.decode(&bytes, one.symbol, &NoSymbols);
     let mut start = one.from;
     while let Some(line) = lines.next_line() {

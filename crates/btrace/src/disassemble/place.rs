@@ -1,5 +1,6 @@
 //! What `-d -k` names: functions and other code by name, places in them, addresses.
 
+use super::bytes::Names;
 use anyhow::{Context, anyhow, bail};
 use std::fmt;
 use symbols::{Extent, Symbol, Table};
@@ -73,27 +74,28 @@ impl Place {
     }
 
     /// Where it lies: at least one place.
-    pub fn find(&self, table: &Table) -> anyhow::Result<Vec<Code>> {
+    pub fn find(&self, table: &Table, list: &Names) -> anyhow::Result<Vec<Code>> {
         match self {
             Place::Address(address) => {
                 let Some(extent) = table.extent(*address) else {
                     bail!(
-                        "{address:#x}: no symbol of code covers this address (btrace -d takes those of /proc/kallsyms)"
+                        "{address:#x}: no symbol of code covers this address (btrace -d takes those of {})",
+                        list.of()
                     );
                 };
                 Ok(vec![code(&extent, *address)])
             }
             Place::Named { module, name, offset } => {
-                let mut found = named(table, module.as_deref(), |n| name.matches(n))?;
+                let mut found = named(table, list, module.as_deref(), |n| name.matches(n))?;
                 if found.is_empty() && !name.is_glob() {
                     // The compiler's copies, and the parts that it split off.
                     let base = name.as_str();
-                    found = named(table, module.as_deref(), |n| {
+                    found = named(table, list, module.as_deref(), |n| {
                         n.strip_prefix(base).is_some_and(|rest| rest.starts_with('.'))
                     })?;
                 }
                 if found.is_empty() {
-                    bail!("{}", self.unknown(table));
+                    bail!("{}", self.unknown(table, list));
                 }
                 for one in &mut found {
                     let Some(from) =
@@ -109,23 +111,28 @@ impl Place {
         }
     }
 
-    fn unknown(&self, table: &Table) -> String {
+    fn unknown(&self, table: &Table, list: &Names) -> String {
         let Place::Named { name, .. } = self else { return format!("{self}: nothing is there") };
         if name.is_glob() {
-            return format!("{self}: the pattern matches no symbol of code in /proc/kallsyms");
+            return format!("{self}: the pattern matches no symbol of code in {}", list.of());
         }
         let hint = trace::near_names(name.as_str(), table.extents().map(|e| e.name));
-        format!("{self}: /proc/kallsyms has no code of that name{hint}")
+        format!("{self}: {} has no code of that name{hint}", list.of())
     }
 }
 
 /// By each of its names: a table has one of an address only.
-fn named(table: &Table, module: Option<&str>, matches: impl Fn(&str) -> bool) -> anyhow::Result<Vec<Code>> {
+fn named(
+    table: &Table,
+    list: &Names,
+    module: Option<&str>,
+    matches: impl Fn(&str) -> bool,
+) -> anyhow::Result<Vec<Code>> {
     let wanted = |symbol: &Symbol| {
         symbol.is_text() && symbol.address != 0 && module.is_none_or(|m| symbol.module.as_deref() == Some(m))
     };
     let mut found: Vec<Code> = Vec::new();
-    for symbol in symbols::find_where(matches)?.into_iter().filter(wanted) {
+    for symbol in list.find(matches)?.into_iter().filter(wanted) {
         let Some(extent) = table.extent(symbol.address) else { continue };
         let mut one = code(&extent, symbol.address);
         one.name = symbol.name;

@@ -4,11 +4,13 @@ use super::Tools;
 use super::lines::Known;
 use super::listing::Listing;
 use super::names::{Names, Own};
+use super::patched::Patched;
 use super::show::{Before, Head};
 use asm::Insn;
 use btf::Kind;
 use btrace::cli::Args;
-use disasm::{Disassembler, Line, NoSymbols};
+use disasm::bpf_jit::{self, Run};
+use disasm::{Arch, Disassembler, Line, NoSymbols};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use symbols::lines::ProgramLine;
@@ -50,14 +52,21 @@ pub fn show(
     own.sort_by_key(|own| own.address);
     let patched: Vec<Vec<u8>> = program.functions.iter().map(|f| now(live, f)).collect();
     let lines = symbols::lines::program_lines(program.id)?.unwrap_or_default();
-    let names = Names { code: &tools.code, data: &tools.data, own: &own, lines: &Known::new() };
+    let names = Names {
+        code: &tools.code,
+        data: &tools.data,
+        per_cpu: &tools.per_cpu,
+        patched: &Patched::default(),
+        own: &own,
+        lines: &Known::new(),
+    };
     let translation = match args.xlated {
         true => Some(Translation { program, code: &tools.code, call_base: call_base()? }),
         false => None,
     };
     let mut text = Vec::new();
     for (function, code) in program.functions.iter().zip(&patched) {
-        let before = before(function, &lines, translation.as_ref());
+        let before = before(function, &lines, translation.as_ref(), tools.arch);
         let head = Head {
             name: function.name.as_deref().unwrap_or(&program.name),
             module: Some("bpf"),
@@ -71,17 +80,29 @@ pub fn show(
     out.write(&text)
 }
 
-/// What precedes each run of machine code that one source line became: the line, and with `xlated` the instructions of BPF
-/// that it was translated from.
-fn before(function: &FunctionCode, lines: &[ProgramLine], xlated: Option<&Translation<'_>>) -> Vec<Before> {
+/// What precedes machine code: each source line, and with `xlated` the instructions of BPF, each where its own code begins if that can
+/// be told, else where its line's does.
+fn before(
+    function: &FunctionCode,
+    lines: &[ProgramLine],
+    xlated: Option<&Translation<'_>>,
+    arch: Arch,
+) -> Vec<Before> {
     let end = function.address.saturating_add(function.code.len() as u64);
     let own: Vec<&ProgramLine> =
         lines.iter().filter(|line| (function.address..end).contains(&line.address)).collect();
+    let places = match xlated {
+        Some(translation) => own_code(function, translation.program, &own, arch),
+        None => Vec::new(),
+    };
     let mut before = Vec::new();
     let translated = |from: usize, to: usize, address: u64, before: &mut Vec<Before>| {
-        if let Some(translation) = xlated {
-            let texts = translation.instructions(from..to);
-            before.extend(texts.into_iter().map(|text| Before { address, text }));
+        let Some(translation) = xlated else { return };
+        let mut address = address;
+        for (at, text) in translation.instructions(from..to) {
+            let place = at.checked_sub(function.insns.start).and_then(|at| places.get(at).copied().flatten());
+            address = place.map_or(address, |offset| function.address.saturating_add(offset as u64));
+            before.push(Before { address, text });
         }
     };
     // What is before the first line, or all where there is none.
@@ -99,6 +120,32 @@ fn before(function: &FunctionCode, lines: &[ProgramLine], xlated: Option<&Transl
     before
 }
 
+/// Where each of a function's instructions of BPF has its own machine code.
+fn own_code(
+    function: &FunctionCode,
+    program: &ProgramCode,
+    lines: &[&ProgramLine],
+    arch: Arch,
+) -> Vec<Option<usize>> {
+    let insns = program.xlated.get(function.insns.clone()).unwrap_or_default();
+    let run = |line: &&ProgramLine| {
+        Some(Run {
+            insn: (line.instruction as usize).checked_sub(function.insns.start)?,
+            offset: usize::try_from(line.address.checked_sub(function.address)?).ok()?,
+        })
+    };
+    let runs: Vec<Run> = lines.iter().filter_map(run).collect();
+    let places = bpf_jit::align(arch, insns, &function.code, function.address, &runs);
+    let wide = insns.iter().filter(|word| Insn::from_u64(**word).is_wide()).count();
+    log::debug!(
+        "{}: {} of {} instructions of BPF stand before their own machine code, the others before their line's",
+        function.name.as_deref().unwrap_or(&program.name),
+        places.iter().flatten().count(),
+        insns.len() - wide.min(insns.len())
+    );
+    places
+}
+
 /// What the instructions of BPF refer to, by name.
 struct Translation<'a> {
     program: &'a ProgramCode,
@@ -114,8 +161,8 @@ fn call_base() -> anyhow::Result<Option<u64>> {
 }
 
 impl Translation<'_> {
-    /// Instructions as `kernel/bpf/disasm.c` writes them, each with its number; maps, helpers and subprograms by name.
-    fn instructions(&self, range: Range<usize>) -> Vec<String> {
+    /// Instructions as `kernel/bpf/disasm.c` writes them, by their numbers; maps, helpers and subprograms by name.
+    fn instructions(&self, range: Range<usize>) -> Vec<(usize, String)> {
         let mut texts = Vec::new();
         let mut at = range.start;
         while at < range.end {
@@ -126,7 +173,7 @@ impl Translation<'_> {
             } else {
                 self.call(at, insn).unwrap_or_else(|| insn.to_string())
             };
-            texts.push(format!("  {at:4}: {text}"));
+            texts.push((at, format!("  {at:4}: {text}")));
             at += if insn.is_wide() { 2 } else { 1 };
         }
         texts

@@ -217,7 +217,7 @@ fn of_instruction(instruction: &Instruction<'_>) -> Map<String, Value> {
         one.insert("targets".into(), Value::Array(targets));
     }
     if let Some(site) = instruction.site {
-        one.insert("site".into(), json!(site.describe()));
+        one.insert("site".into(), json!(site.to_string()));
     }
     one
 }

@@ -1,6 +1,6 @@
 //! One JSON object a line. The fields are described in docs/json.md; they are stable.
 
-use super::{Paths, Stacks, Symbols, decimal, error_name, fault, pointee, pointer_error};
+use super::{Paths, Stacks, Symbols, branches, decimal, error_name, fault, pointee, pointer_error};
 use crate::clock::Clock;
 use symbols::Resolved;
 use trace::{Event, Probe, Stack, TargetKind, Text, Value};
@@ -135,6 +135,10 @@ impl Json {
             value(&retval, error, symbols, out);
         }
         super::outputs::json(event, symbols, out);
+        if let (Some(stacks), Some(snapshot)) = (&mut self.stacks, event.branches()) {
+            out.extend_from_slice(b",\"lbr\":");
+            branches::json(stacks, snapshot, out);
+        }
         if let (Some(stacks), Some(stack)) = (&mut self.stacks, event.stack()) {
             out.extend_from_slice(b",\"stack\":");
             match stack {

@@ -2,6 +2,7 @@
 //!
 //! What is the same in every event of a probe is put together once; an event copies it and fills in the values.
 
+mod branches;
 mod format;
 mod json;
 mod outputs;
@@ -56,7 +57,7 @@ impl Renderer {
         options: StackOptions,
         symbols: Option<Symbols>,
     ) -> Renderer {
-        let stacks = probes.iter().any(|p| p.layout.stack.is_some() || p.layout.has_path());
+        let stacks = probes.iter().any(shows_code);
         let paths =
             options.codes.iter().any(Option::is_some).then(|| Paths::new(&options.codes, style.verbose));
         let symbols = symbols.or_else(|| Renderer::shows_symbols(probes).then(Symbols::load));
@@ -72,7 +73,7 @@ impl Renderer {
 
     /// Whether events of these probes have a use for the kernel's symbols.
     pub fn shows_symbols(probes: &[Probe]) -> bool {
-        probes.iter().any(|p| p.layout.stack.is_some() || p.layout.has_path() || has_functions(&p.layout))
+        probes.iter().any(|p| shows_code(p) || has_functions(&p.layout))
     }
 
     /// Takes the source lines for the renderer that follows this one.
@@ -102,6 +103,11 @@ impl Renderer {
             Renderer::Json(json) => json.event(event, out),
         }
     }
+}
+
+/// Whether an event holds a stack or branch records.
+fn shows_code(probe: &Probe) -> bool {
+    probe.layout.stack.is_some() || probe.layout.branch_bytes().is_some() || probe.layout.has_path()
 }
 
 /// What a probe's events are called. A BPF program's function is marked as one, with the program's id where another

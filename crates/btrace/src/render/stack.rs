@@ -22,12 +22,12 @@ pub struct StackOptions {
     pub codes: Vec<Option<trace::path::Code>>,
 }
 
-/// Renders stacks.
+/// Renders stacks, and what else is addresses of code: branch records.
 pub struct Stacks {
-    symbols: Symbols,
-    verbose: bool,
-    ours: BTreeSet<String>,
-    lines: Option<Source>,
+    pub(super) symbols: Symbols,
+    pub(super) verbose: bool,
+    pub(super) ours: BTreeSet<String>,
+    pub(super) lines: Option<Source>,
 }
 
 /// A frame that is to be shown.
@@ -79,7 +79,7 @@ impl Frame<'_> {
     }
 
     /// Appends it as an object.
-    pub fn json(&self, lines: &Lines, out: &mut Vec<u8>) {
+    pub(super) fn json(&self, lines: &Lines, out: &mut Vec<u8>) {
         out.extend_from_slice(b"{\"address\":\"");
         hexadecimal(self.address, out);
         out.extend_from_slice(b"\",\"symbol\":");
@@ -255,15 +255,15 @@ fn trim<'a>(
 }
 
 /// Where a function is patched to call its trampoline, it goes on at most this far in: `endbr64` and the call.
-const PATCHED: u64 = 9;
+pub(super) const PATCHED: u64 = 9;
 
-fn is_trampoline(symbol: &Resolved<'_>) -> bool {
+pub(super) fn is_trampoline(symbol: &Resolved<'_>) -> bool {
     symbol.module == Some("bpf") && symbol.name.starts_with("bpf_trampoline_")
 }
 
 /// A program that we made: `bpf_prog_`, its tag in 16 digits, and its name. By the name alone it could be somebody else's,
 /// even the one that is traced.
-fn is_ours(tags: &BTreeSet<String>, symbol: &Resolved<'_>) -> bool {
+pub(super) fn is_ours(tags: &BTreeSet<String>, symbol: &Resolved<'_>) -> bool {
     let tag = symbol.name.strip_prefix("bpf_prog_").and_then(|rest| rest.split('_').next());
     symbol.module == Some("bpf") && tag.is_some_and(|tag| tags.contains(tag))
 }

@@ -127,7 +127,8 @@ fn bounds(gathered: &Gathered, bucket: usize) -> (Option<i128>, Option<i128>) {
         _ => match bucket {
             0 => (None, Some(0)),
             1 => (Some(0), Some(1)),
-            n => (Some(1 << (n - 2)), Some(1 << (n - 1))),
+            // Above the highest bit there is nothing.
+            n => (Some(1 << (n - 2)), Some(1 << (n - 1)).filter(|to| *to <= i128::from(u64::MAX))),
         },
     }
 }

@@ -2,7 +2,7 @@
 //! context if it is no task; then, if asked for, the stack: `Func stack:` and a line for each frame and each function inlined there.
 
 use super::paint::Paint;
-use super::{Paths, Stacks, Symbols, decimal, error_name, fault, outputs, pointee, title};
+use super::{Paths, Stacks, Symbols, branches, decimal, error_name, fault, outputs, pointee, title};
 use crate::clock::{self, Clock};
 use std::marker::PhantomData;
 use trace::{Context, Event, Probe, Text, Value};
@@ -115,6 +115,9 @@ impl<P: Paint> TextLines<P> {
         out.extend_from_slice(P::TIME.as_bytes());
         self.clock.local(event.time_ns(), out);
         out.push(b'\n');
+        if let (Some(stacks), Some(snapshot)) = (&mut self.stacks, event.branches()) {
+            branches::text(stacks, snapshot, out);
+        }
         if let (Some(stacks), Some(stack)) = (&mut self.stacks, event.stack()) {
             stacks.text(stack, out);
         }

@@ -231,7 +231,7 @@ fn is_32(base: Register, index: Register) -> bool {
 }
 
 /// Prefixes that do nothing, and those that are written apart, in the order of the bytes.
-fn write_prefixes(
+pub(super) fn write_prefixes(
     instruction: &Instruction,
     bytes: &[u8],
     shape: &Shape,
@@ -287,7 +287,7 @@ fn write_prefixes(
     }
 }
 
-fn write_rex(rex: u8, out: &mut Vec<u8>) {
+pub(super) fn write_rex(rex: u8, out: &mut Vec<u8>) {
     text::push(out, "rex");
     if rex & 15 != 0 {
         out.push(b'.');
@@ -301,7 +301,7 @@ fn write_rex(rex: u8, out: &mut Vec<u8>) {
 }
 
 /// A branch's hint, said by a segment prefix.
-fn hint(bytes: &[u8], shape: &Shape) -> &'static str {
+pub(super) fn hint(bytes: &[u8], shape: &Shape) -> &'static str {
     let segment = |byte: &&u8| matches!(byte, 0x26 | 0x2e | 0x36 | 0x3e | 0x64 | 0x65);
     match bytes.iter().take(shape.prefixes).rev().find(segment) {
         Some(0x2e) => ",pn",

@@ -189,7 +189,7 @@ fn is_single(instruction: &Instruction) -> bool {
 }
 
 /// Whether an operand is a place on the x87 stack.
-fn is_x87(instruction: &Instruction) -> bool {
+pub(super) fn is_x87(instruction: &Instruction) -> bool {
     let in_stack = |n| instruction.op_kind(n) == OpKind::Register && instruction.op_register(n).is_st();
     (0..instruction.op_count().min(2)).any(in_stack)
 }

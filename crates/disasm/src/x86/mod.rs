@@ -3,8 +3,11 @@
 mod att;
 mod facts;
 mod intel;
+pub(crate) mod jit;
+mod jit_alu;
 mod shape;
 mod spelling;
+mod spelling_intel;
 
 use crate::decoded::{BAD, Class, Decoded};
 use crate::labels::Labels;
@@ -70,7 +73,7 @@ impl<'a> Cursor<'a> {
         }
         let operands_at = match writer {
             Writer::Att(att) => att.write(instruction, bytes, text),
-            Writer::Intel(intel) => intel.write(instruction, text),
+            Writer::Intel(intel) => intel.write(instruction, bytes, text),
         };
         Decoded {
             length: bytes.len(),
@@ -88,6 +91,50 @@ fn step(decoder: &mut Decoder<'_>, instruction: &mut Instruction) {
     decoder.decode_out(instruction);
     if instruction.is_invalid() && decoder.set_position(position + 1).is_ok() {
         decoder.set_ip(ip.wrapping_add(1));
+    }
+}
+
+/// A function's instructions.
+pub(crate) struct Machine {
+    pub instructions: Vec<Instruction>,
+    address: u64,
+    len: usize,
+}
+
+impl Machine {
+    pub fn decode(bytes: &[u8], address: u64) -> Machine {
+        let mut decoder = Decoder::with_ip(64, bytes, address, OPTIONS);
+        let mut instructions = Vec::new();
+        while decoder.can_decode() {
+            let mut instruction = Instruction::default();
+            step(&mut decoder, &mut instruction);
+            instructions.push(instruction);
+        }
+        Machine { instructions, address, len: bytes.len() }
+    }
+
+    /// The number of the instruction that begins at an offset; of the end, how many there are.
+    pub fn index(&self, offset: usize) -> Option<usize> {
+        if offset == self.len {
+            return Some(self.instructions.len());
+        }
+        self.instructions.binary_search_by_key(&offset, |i| i.ip().wrapping_sub(self.address) as usize).ok()
+    }
+
+    /// Where an instruction begins.
+    pub fn offset(&self, index: usize) -> Option<usize> {
+        match self.instructions.get(index) {
+            Some(instruction) => Some(instruction.ip().wrapping_sub(self.address) as usize),
+            None => (index == self.instructions.len()).then_some(self.len),
+        }
+    }
+
+    /// Where the last jump of a piece goes, no-ops after it apart.
+    pub fn jump_in(&self, from: usize, to: usize) -> Option<u64> {
+        let piece = self.instructions.get(self.index(from)?..self.index(to)?)?;
+        let last = piece.iter().rev().find(|i| i.mnemonic() != Mnemonic::Nop)?;
+        let jumps = last.op0_kind() == OpKind::NearBranch64 && flow(last) != Flow::Call;
+        jumps.then(|| last.near_branch_target())
     }
 }
 

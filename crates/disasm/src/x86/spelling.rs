@@ -42,7 +42,7 @@ pub(super) fn mnemonic<'a>(instruction: &Instruction, iced: &'a str) -> Cow<'a, 
     Cow::Borrowed(bare)
 }
 
-fn is_late_vex(code: Code) -> bool {
+pub(super) fn is_late_vex(code: Code) -> bool {
     let name = format!("{code:?}");
     ["VEX_Vpdpbusd", "VEX_Vpdpwssd", "VEX_Vpmadd52"].iter().any(|one| name.starts_with(one))
 }

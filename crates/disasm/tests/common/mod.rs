@@ -32,8 +32,8 @@ pub fn functions() -> Vec<Function> {
 pub type Printed = (u64, usize, String);
 
 /// Ours.
-pub fn ours(bytes: &[u8], address: u64, arch: Arch) -> Vec<Printed> {
-    let mut disassembler = Disassembler::new(arch, Syntax::Att);
+pub fn ours(bytes: &[u8], address: u64, arch: Arch, syntax: Syntax) -> Vec<Printed> {
+    let mut disassembler = Disassembler::new(arch, syntax);
     let mut lines = disassembler.decode(bytes, address, &NoSymbols);
     let mut printed = Vec::new();
     while let Some(line) = lines.next_line() {
@@ -45,11 +45,12 @@ pub fn ours(bytes: &[u8], address: u64, arch: Arch) -> Vec<Printed> {
 }
 
 /// Objdump's (binutils), which must be installed: nothing else says whether ours is right.
-pub fn objdump(bytes: &[u8], address: u64) -> Vec<Printed> {
+pub fn objdump(bytes: &[u8], address: u64, syntax: Syntax) -> Vec<Printed> {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(bytes).unwrap();
     let output = Command::new("objdump")
         .args(["-D", "-w", "-z", "-b", "binary", "-m", "i386:x86-64"])
+        .args(if syntax == Syntax::Intel { &["-M", "intel"][..] } else { &[] })
         .arg(format!("--adjust-vma={address:#x}"))
         .arg(file.path())
         .output()

@@ -149,6 +149,7 @@ impl Checker<'_> {
                 return Err(Error::new(
                     span,
                     match self.scope.types.size(&place.ty) {
+                        Some(0) if matches!(place.ty, Ty::Composite(_)) => format!("'{what}' is empty"),
                         Some(0) => {
                             format!(
                                 "this is {} of no known length: buf(…, n) and str(…) read it",

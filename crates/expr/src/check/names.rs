@@ -134,6 +134,12 @@ impl Checker<'_> {
                 let ty = types.ty(declared);
                 Some((constant(address, &ty), ty, Some(declared)))
             }
+            // An offset into each CPU's own memory.
+            (None, Some(address)) if address.cast_signed() >= 0 => {
+                let message =
+                    format!("of '{name}' each CPU has its own, and this kernel's BTF does not tell its type");
+                return Err(Error::new(span, message));
+            }
             (None, Some(address)) => Some((constant(address, &Ty::Void), Ty::Void, None)),
             (Some(_), None) => {
                 let message = format!(

@@ -149,7 +149,8 @@ impl Checker<'_> {
                 _ => mac(text),
             };
             let Some(wanted) = wanted else {
-                return Err(Error::new(*span, format!("'{text}' is no address such as {name}() shows")));
+                let shown: String = text.escape_debug().take(64).collect();
+                return Err(Error::new(*span, format!("'{shown}' is no address such as {name}() shows")));
             };
             tests.push(match (name, self.ip4_word(arg)?) {
                 ("ip4", Some(word)) => {

@@ -12,6 +12,9 @@ const WINDOW: i64 = 64;
 /// Most of them.
 const MOST_AT_ONCE: usize = 8;
 
+/// What a read of memory that is not there fails with.
+const EFAULT: i64 = 14;
+
 /// Where memory is read from.
 #[derive(Clone, Copy)]
 pub(super) struct From {
@@ -56,15 +59,37 @@ impl Compiler<'_> {
                 let Base::Memory(pointer) = &place.base else { return f.imm(0) };
                 let base = self.typed_pointer(f, pointer, fail);
                 // What points into user memory leads nowhere from here.
-                let is_root = matches!(pointer.kind, Kind::Root(_));
-                let bad = if is_root { Cmp::SGe } else { Cmp::Eq };
-                f.if_unlikely(bad, Width::W64, base, 0, |f| fail.leave(f, pointer.span));
+                // The verifier wants the test for NULL alone where an argument of a tracepoint may be it.
+                f.if_unlikely(Cmp::Eq, Width::W64, base, 0, |f| self.null(f, pointer, fail));
+                if matches!(pointer.kind, Kind::Root(_)) {
+                    f.if_unlikely(Cmp::SGe, Width::W64, base, 0, |f| {
+                        let status = f.imm(-EFAULT);
+                        fail.fault(f, place.span, status);
+                    });
+                }
                 f.load(Size::DW, base, place.offset as i32)
             }
             _ => f.imm(0),
         };
         self.cache.push((key, Value::full(reg)));
         reg
+    }
+
+    /// Leaves because a pointer is NULL. One that was loaded is NULL too where the load failed, which an output tells apart.
+    fn null(&mut self, f: &mut Func<'_>, pointer: &Expr, fail: Fail) {
+        if let (Fail::Record { .. }, Kind::Load(place)) = (fail, &pointer.kind)
+            && let Base::Memory(outer) = &place.base
+            && self.is_plain(place)
+        {
+            let known = self.cache.len();
+            let base = self.typed_pointer(f, outer, fail);
+            let slot = f.slot(8, 8);
+            let from = Arg::Offset(base, place.offset as i32);
+            let status = f.call(Helper::PROBE_READ_KERNEL, &[Arg::SlotAddr(slot, 0), Arg::Imm(8), from]);
+            f.if_unlikely(Cmp::Ne, Width::W64, status, 0, |f| fail.fault(f, place.span, status));
+            self.cache.truncate(known);
+        }
+        fail.leave(f, pointer.span);
     }
 
     fn plain_load(&mut self, f: &mut Func<'_>, pointer: &Expr, place: &Place, fail: Fail) -> Value {
@@ -83,9 +108,9 @@ impl Compiler<'_> {
         let known = self.cache.len();
         // The kernel reads a bad address as zero. What an argument points to may be user memory, which is one to it.
         if matches!(pointer.kind, Kind::Root(Root::Arg(_) | Root::Retval)) {
+            f.if_unlikely(Cmp::Eq, Width::W64, base, 0, |f| fail.leave(f, pointer.span));
             f.labelled(|f, done| {
                 f.if_unlikely(Cmp::SGe, Width::W64, base, 0, |f| {
-                    f.if_(Cmp::Eq, Width::W64, base, 0, |f| fail.leave(f, pointer.span));
                     let slot = blank(f, bytes);
                     let from = Arg::Offset(base, place.offset as i32);
                     let read = &[Arg::SlotAddr(slot, 0), Arg::Imm(bytes.into()), from];
@@ -99,29 +124,34 @@ impl Compiler<'_> {
                 f.assign(raw, value);
             });
         } else {
-            f.if_unlikely(Cmp::Eq, Width::W64, base, 0, |f| fail.leave(f, pointer.span));
+            f.if_unlikely(Cmp::Eq, Width::W64, base, 0, |f| self.null(f, pointer, fail));
             let value = load(f);
             f.assign(raw, value);
         }
-        // An output tells zero from what could not be read.
-        if let Fail::Record { .. } = fail {
-            f.if_(Cmp::Eq, Width::W64, raw, 0, |f| {
-                let slot = blank(f, bytes);
-                let from = Arg::Offset(base, place.offset as i32);
-                let status = f
-                    .call(Helper::PROBE_READ_KERNEL, &[Arg::SlotAddr(slot, 0), Arg::Imm(bytes.into()), from]);
-                let user = matches!(pointer.kind, Kind::Root(_));
-                f.if_unlikely(Cmp::Ne, Width::W64, status, 0, |f| {
-                    // Zero in user memory is zero.
-                    if user {
-                        f.if_(Cmp::SLt, Width::W64, base, 0, |f| fail.fault(f, place.span, status));
-                    } else {
-                        fail.fault(f, place.span, status);
-                    }
-                });
+        // Zero may be what could not be read. In tests too: `x != 5` is not to hold of it, and outputs share what they read.
+        f.if_unlikely(Cmp::Eq, Width::W64, raw, 0, |f| {
+            let slot = blank(f, bytes);
+            let from = Arg::Offset(base, place.offset as i32);
+            let status =
+                f.call(Helper::PROBE_READ_KERNEL, &[Arg::SlotAddr(slot, 0), Arg::Imm(bytes.into()), from]);
+            let user = matches!(pointer.kind, Kind::Root(_));
+            f.if_unlikely(Cmp::Ne, Width::W64, status, 0, |f| {
+                // Zero in user memory is zero.
+                if user {
+                    f.if_(Cmp::SLt, Width::W64, base, 0, |f| fail.fault(f, place.span, status));
+                } else {
+                    fail.fault(f, place.span, status);
+                }
             });
-        }
+        });
         self.cache.truncate(known);
+        if matches!(place.ty, Ty::Ptr(_)) {
+            // Since 6.17 a pointer to numbers is memory to the verifier, with which little can be computed. What has been negated is a
+            // plain number.
+            let minus = f.neg(Width::W64, raw);
+            let plain = f.neg(Width::W64, minus);
+            f.assign(raw, plain);
+        }
         self.decoded(f, raw, place)
     }
 
@@ -201,7 +231,7 @@ impl Compiler<'_> {
             let number = self.number(f, pointer, fail);
             self.register(f, number)
         };
-        f.if_unlikely(Cmp::Eq, Width::W64, base, 0, |f| fail.leave(f, pointer.span));
+        f.if_unlikely(Cmp::Eq, Width::W64, base, 0, |f| self.null(f, pointer, fail));
         self.cache.push((key, Value::full(base)));
         From { base, offset: 0, user }
     }

@@ -51,6 +51,18 @@ pub fn refusal() -> Option<String> {
     }
 }
 
+/// The instruction sets that this kernel takes: version 4 from Linux 6.6.
+pub fn cpus() -> Vec<Cpu> {
+    let mut signs = Program::new("signs", "test");
+    signs.main(|f| {
+        let time = f.call(asm::Helper::KTIME_GET_NS, &[]);
+        let low = f.sext(time, Size::B);
+        f.ret(low);
+    });
+    let takes = |cpu: &Cpu| load(&signs.assemble(&Options { cpu: *cpu }).unwrap(), &[]).is_ok();
+    [Cpu::V3, Cpu::V4].into_iter().filter(takes).collect()
+}
+
 fn load(code: &Code, maps: &[&dyn AsFd]) -> bpf::Result<bpf::Program> {
     let insns = code.relocate(|m| maps[m.0 as usize].as_fd().as_raw_fd()).unwrap();
     let btf = bpf::load_btf(&code.btf)?;

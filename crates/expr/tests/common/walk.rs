@@ -24,7 +24,8 @@ pub struct Walk<'b> {
 }
 
 impl<'b> Walk<'b> {
-    pub fn new(btf: &'b Btf, types: &Types<'b>) -> Walk<'b> {
+    /// `known`: whether kallsyms has a variable.
+    pub fn new(btf: &'b Btf, types: &Types<'b>, known: &dyn Fn(&str) -> bool) -> Walk<'b> {
         let structs: Vec<&str> = btf.names(Kind::Struct).map(|(_, name)| name).collect();
         let mut containers = Vec::new();
         for (id, name) in btf.names(Kind::Struct) {
@@ -42,7 +43,9 @@ impl<'b> Walk<'b> {
             for var in btf.get(id).unwrap().section_vars() {
                 let var = btf.get(var.var).unwrap();
                 let ty = types.ty(Tid { space: 0, id: var.target().unwrap() });
-                per_cpu.push((var.name().unwrap_or_default().to_string(), ty));
+                if let Some(name) = var.name().filter(|name| known(name)) {
+                    per_cpu.push((name.to_string(), ty));
+                }
             }
         }
         let enumerators = btf

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 /// The running system, as far as it tells where debug information may be.
 #[derive(Debug)]
-pub(super) struct Places {
+pub(crate) struct Places {
     root: PathBuf,
     release: String,
     /// Folders of debuginfod clients.
@@ -33,9 +33,24 @@ impl Places {
 
     /// The kernel's debug file; `None` when there is none. What was passed over is told at `-v`.
     pub fn kernel(&self) -> Option<DebugFile> {
-        let running = self.running("the kernel", BuildId::of_kernel(&self.root))?;
+        let running = self.running("the kernel", self.kernel_id())?;
+        self.first_of(self.kernel_paths(&running), &running)
+    }
+
+    /// The running kernel's build-id, if it tells one.
+    pub fn kernel_id(&self) -> Option<BuildId> {
+        BuildId::of_kernel(&self.root)
+    }
+
+    /// A loaded module's build-id, if the kernel tells one.
+    pub fn module_id(&self, name: &str) -> Option<BuildId> {
+        BuildId::of_module(&self.root, name)
+    }
+
+    /// Where the kernel's own file may be, with its debug information or without.
+    pub fn kernel_paths(&self, running: &BuildId) -> Vec<PathBuf> {
         let release = &self.release;
-        let mut paths = self.by_id(&running);
+        let mut paths = self.by_id(running);
         if !release.is_empty() {
             let names = [
                 format!("usr/lib/debug/boot/vmlinux-{release}"),
@@ -52,12 +67,24 @@ impl Places {
             ];
             paths.extend(names.map(|name| self.root.join(name)));
         }
-        self.first_of(paths, &running)
+        paths
+    }
+
+    /// The file that a module was loaded from, as modules.dep names it: perhaps compressed.
+    pub fn module_paths(&self, name: &str) -> Vec<PathBuf> {
+        let file = |folder: &PathBuf| Some(folder.join(self.module_entry(folder, name)?));
+        let folders = self.module_folders();
+        let mut paths: Vec<PathBuf> = folders.iter().filter_map(file).collect();
+        if paths.is_empty() {
+            // Of a tree without modules.dep.
+            paths.extend(folders.iter().flat_map(|folder| modules_below(folder, name)));
+        }
+        paths
     }
 
     /// A loaded module's debug file.
     pub fn module(&self, name: &str) -> Option<DebugFile> {
-        let running = self.running(&format!("module {name}"), BuildId::of_module(&self.root, name))?;
+        let running = self.running(&format!("module {name}"), self.module_id(name))?;
         let mut paths = self.by_id(&running);
         for folder in self.module_folders() {
             let Some(file) = self.module_file(&folder, name) else { continue };
@@ -86,6 +113,11 @@ impl Places {
             u64::from_str_radix(text.trim().strip_prefix("0x")?, 16).ok().filter(|a| *a != 0)
         };
         entries.filter_map(|e| Some((e.file_name().into_string().ok()?, address(&e.path())?))).collect()
+    }
+
+    /// The kernel's symbols.
+    pub fn kallsyms(&self) -> PathBuf {
+        self.root.join("proc/kallsyms")
     }
 
     /// What to do when the kernel's is not there.
@@ -119,16 +151,21 @@ impl Places {
         folders.map(|folder| self.root.join(folder).join(&self.release))
     }
 
-    /// Where below `folder` the module lies, its name ending in `.ko` (modules.dep(5)).
+    /// Where below `folder` the module lies, its name ending in `.ko` whatever it is compressed with.
     fn module_file(&self, folder: &Path, name: &str) -> Option<PathBuf> {
+        let path = self.module_entry(folder, name)?;
+        let end = path.rfind(".ko")?;
+        Some(PathBuf::from(format!("{}.ko", path.get(..end)?)))
+    }
+
+    /// The module's path as modules.dep(5) has it.
+    fn module_entry(&self, folder: &Path, name: &str) -> Option<String> {
         let text = std::fs::read_to_string(folder.join("modules.dep")).ok()?;
-        let found = text.lines().find_map(|line| {
+        text.lines().find_map(|line| {
             let (path, _) = line.split_once(':')?;
             let (stem, _) = path.rsplit('/').next()?.split_once(".ko")?;
-            let end = path.len() - path.rsplit('/').next()?.len() + stem.len();
-            (stem.replace('-', "_") == name).then(|| format!("{}.ko", &path[..end]))
-        })?;
-        Some(PathBuf::from(found))
+            (stem.replace('-', "_") == name).then(|| path.to_string())
+        })
     }
 
     /// The first that fits; from one that has been stripped the way leads on by its `.gnu_debuglink`.

@@ -3,7 +3,7 @@
 
 mod elf;
 mod error;
-mod find;
+pub(crate) mod find;
 mod kernel;
 mod package;
 mod paths;
@@ -183,7 +183,7 @@ impl Source {
             })?,
         };
         let path = file.path().display().to_string();
-        file.load_kernel(self.table.anchors())
+        file.load_kernel(&self.table.anchors())
             .map_err(|error| format!("no source lines of the kernel: {error}"))
             .inspect(|loaded| {
                 log::debug!("source lines of the kernel: {path}, moved by {:#x}", loaded.moved());

@@ -189,6 +189,7 @@ impl<'k> Compile<'k> {
                           at once: use --mode exit";
             return Err(Error::Target { target: target.label(), reason: reason.into() });
         }
+        let (mut gathers, mut shows) = (false, false);
         for (number, written) in self.expressions.outputs.iter().enumerate() {
             if !written.is_for(target) {
                 continue;
@@ -196,9 +197,19 @@ impl<'k> Compile<'k> {
             let wrong = |source| wrong("--output-arg", &written.text, target, source);
             let statement = match expr::output(&written.text, &scope) {
                 // Both ends are shown, and this is known at one of them.
-                Err(_) if end.paired && !end.at_exit && exit_alone(&written.text) => continue,
+                Err(_) if end.paired && !end.at_exit && exit_alone(&written.text) => {
+                    let there = crate::layout::End { at_exit: true, ..end };
+                    let scope = scope::of(self.kernel, &own, target, there, &symbol)?;
+                    let gathered = matches!(expr::output(&written.text, &scope), Ok(Statement::Aggregate(_)));
+                    (gathers, shows) = (gathers || gathered, shows || !gathered);
+                    continue;
+                }
                 statement => statement.map_err(wrong)?,
             };
+            match &statement {
+                Statement::Output(_) => shows = true,
+                Statement::Aggregate(_) => gathers = true,
+            }
             match statement {
                 Statement::Output(output) => {
                     let shown = Shown::new(self.kernel, &scope, &written.text, output, captures, at);
@@ -214,7 +225,7 @@ impl<'k> Compile<'k> {
                 }
             }
         }
-        asked.silent = !asked.gathered.is_empty() && asked.shown.is_empty();
+        asked.silent = gathers && !shows;
         Ok(asked)
     }
 }

@@ -11,7 +11,7 @@ use crate::plan::{Plan, Probe};
 use asm::{Alu, Arg, Cmp, Func, Helper, Operand, Program, Reg, Size, Width};
 
 /// 2^64 divided by the golden ratio, odd: spreads places that differ in few bits (Knuth, volume 3, 6.4).
-const MULTIPLIER: i64 = 0x9e37_79b9_7f4a_7c15_u64.cast_signed();
+pub(super) const MULTIPLIER: i64 = 0x9e37_79b9_7f4a_7c15_u64.cast_signed();
 
 /// The program at a function's entry that keeps the time for the exit.
 ///

@@ -4,7 +4,7 @@
 use super::roots::Roots;
 use super::source::{Source, stack_words};
 use super::whose::{Who, admit, on_cpu};
-use super::{Lines, Moment, admit_by, cell, count, counter, maps, write_event};
+use super::{Lines, Moment, admit_by, branches, cell, count, counter, maps, write_event};
 use crate::arch;
 use crate::plan::{Plan, Probe};
 use asm::{Alu, Arg, Cmp, Func, Helper, Operand, Program, Reg, Size, Slot, Width};
@@ -16,6 +16,7 @@ pub fn kprobe(plan: &Plan, index: u32, probe: &Probe) -> Program {
     program.main(|f| {
         let lines = Lines::new();
         let ctx = f.ctx();
+        branches::snapshot(f, &lines, plan, ctx);
         let mut who = admit(f, &lines, plan, 0);
         on_cpu(f, &lines, plan);
         let roots = Roots::new(plan, &probe.layout, Source::Registers, ctx, &lines);
@@ -38,12 +39,15 @@ pub fn keep(plan: &Plan, index: u32, probe: &Probe) -> Program {
     program.main(|f| {
         let lines = Lines::new();
         let ctx = f.ctx();
+        let paired = probe.pair.and_then(|i| Some((i, plan.probes.get(i as usize)?)));
+        if paired.is_some() {
+            branches::snapshot(f, &lines, plan, ctx);
+        }
         let mut who = admit(f, &lines, plan, 0);
         if probe.layout.path.is_some() {
             // Whatever becomes of the call: a call within it has a path of its own.
             super::path::begin(f, &lines, plan, ctx, index);
         }
-        let paired = probe.pair.and_then(|i| Some((i, plan.probes.get(i as usize)?)));
         let layout = paired.map_or(&probe.layout, |(_, entry)| &entry.layout);
         let roots = Roots::new(plan, layout, Source::Registers, ctx, &lines);
         let mark = |f: &mut Func<'_>, text: &str| lines.mark(f, text);
@@ -76,6 +80,7 @@ pub fn kretprobe(plan: &Plan, index: u32, probe: &Probe) -> Program {
     program.main(|f| {
         let lines = Lines::new();
         let ctx = f.ctx();
+        branches::snapshot(f, &lines, plan, ctx);
         lines.mark(f, "the call's entry");
         let after = f.load(Size::DW, ctx, arch::STACK_POINTER);
         let key = f.alu(Alu::Sub, Width::W64, after, arch::FRAME_TO_RETURN);

@@ -7,7 +7,7 @@ use super::roots::Roots;
 use super::session::{apart, entry_time, is_return};
 use super::source::Source;
 use super::whose::{Who, admit, on_cpu};
-use super::{Here, Lines, Moment, admit_by, count, counter, write_one_of_many};
+use super::{Here, Lines, Moment, admit_by, branches, count, counter, write_one_of_many};
 use crate::kernel::SessionKfuncs;
 use crate::plan::{Plan, Probe};
 use asm::{Alu, Arg, Cmp, Func, Helper, Operand, Program, Reg, Size, Width};
@@ -49,6 +49,7 @@ pub fn many(plan: &Plan, groups: &[Group], ends: Ends) -> Program {
     program.main(|f| {
         let lines = &Lines::new();
         let ctx = f.ctx();
+        branches::snapshot(f, lines, plan, ctx);
         let source = if groups.len() > FEW { Source::Copied } else { Source::Helpers };
         let groups = Groups { plan, groups, first: 0 };
         match ends {
@@ -85,6 +86,7 @@ pub fn fork(plan: &Plan, ends: Ends, parts: usize, entries: bool) -> Program {
     program.main(|f| {
         let lines = &Lines::new();
         let ctx = f.ctx();
+        branches::snapshot(f, lines, plan, ctx);
         match ends {
             Ends::Entries => drop(admit(f, lines, plan, 0)),
             Ends::Both(kfuncs) => {

@@ -1,10 +1,11 @@
 //! The programs: instructions for exactly what a probe captures.
 //!
-//! Order, cheapest and most perishable first: whose event it is → the time → the stack, if wanted → the room in the
+//! Order, cheapest and most perishable first: branch records, if wanted → whose event it is → the time → the stack, if wanted → the room in the
 //! ring, of exactly the record's size → header, arguments → texts and notes → submit. A refused room bumps a per-CPU
 //! counter.
 
 mod behind;
+mod branches;
 mod calls;
 mod gather;
 mod kprobe;
@@ -18,6 +19,7 @@ mod stack;
 mod values;
 mod whose;
 
+pub use branches::{cells as snapshot_cells, size as snapshots_size};
 pub use calls::entry_time;
 pub use kprobe::{keep, kprobe, kretprobe};
 pub use many::{Ends, Group, branch, branch_entry, cookie, fork, many};
@@ -65,9 +67,11 @@ pub mod maps {
     /// Array of one value like the largest of [`gathered`], all zeros: what a new entry begins as.
     pub const ZEROS: MapId = MapId(8);
     /// Hash of the paths of calls under way, see [`super::state`].
-    pub const PATHS: MapId = MapId(9);
+    pub const PATHS: MapId = MapId(10);
     /// Array of one value like those of [`PATHS`], all zeros.
-    pub const BLANK_PATH: MapId = MapId(10);
+    pub const BLANK_PATH: MapId = MapId(11);
+    /// Array of one value, cells of branch records.
+    pub const SNAPSHOTS: MapId = MapId(9);
     /// The first of [`gathered`].
     pub const GATHERED: u32 = 16;
 
@@ -194,6 +198,7 @@ pub fn event(plan: &Plan, index: u32, probe: &Probe, access: ArgAccess) -> Progr
     program.main(|f| {
         let lines = Lines::new();
         let ctx = f.ctx();
+        branches::snapshot(f, &lines, plan, ctx);
         let duration = |f: &mut Func<'_>| {
             probe.layout.entry_time.map(|_| {
                 lines.mark(f, "duration");
@@ -421,6 +426,9 @@ fn fill(
         let bytes = Arg::Imm(i64::from(layout::stack::WORDS * layout::stack::FRAME));
         f.call(Helper::PROBE_READ_KERNEL, &[Arg::Offset(record, at as i32), bytes, Arg::Reg(ctx)]);
     }
+    if let Some(at) = layout.branches {
+        branches::copy(f, lines, plan, ctx, record, at);
+    }
     source.capture(f, &|f, text| lines.mark(f, text), layout, ctx, record);
     if let Some(number) = layout.number {
         lines.mark(f, "which system call");
@@ -544,6 +552,7 @@ mod tests {
             force: false,
             path: None,
             stack: false,
+            branches: false,
             string_size: 64,
             pointees: true,
             ring_size: 1 << 16,

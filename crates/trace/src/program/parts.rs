@@ -9,7 +9,7 @@ use super::many::{Ends, Group, Groups};
 use super::session::{entry_time, is_return};
 use super::source::Source;
 use super::whose::{Who, admit};
-use super::{Lines, count, counter, maps, stack_words};
+use super::{Lines, branches, count, counter, maps, stack_words};
 use crate::plan::Plan;
 use asm::{Alu, Arg, Cmp, Func, Helper, Program, Reg, Size, Width};
 
@@ -51,6 +51,7 @@ pub fn dispatch(plan: &Plan, ends: Ends, parts: usize, entries: usize) -> Progra
     program.main(|f| {
         let lines = &Lines::new();
         let ctx = f.ctx();
+        branches::snapshot(f, lines, plan, ctx);
         match ends {
             Ends::Entries => {
                 admit(f, lines, plan, 0);

@@ -4,7 +4,7 @@
 use super::calls::call_key;
 use super::roots::Roots;
 use super::whose::{admit, on_cpu};
-use super::{ArgAccess, Lines, Moment, admit_by, write_event};
+use super::{ArgAccess, Lines, Moment, admit_by, branches, write_event};
 use crate::kernel::SessionKfuncs;
 use crate::plan::{Plan, Probe};
 use asm::{Arg, Cmp, Func, Helper, Program, Reg, Size, Width};
@@ -16,6 +16,7 @@ pub fn session(plan: &Plan, kfuncs: SessionKfuncs, index: u32, probe: &Probe, ac
     program.main(|f| {
         let lines = Lines::new();
         let ctx = f.ctx();
+        branches::snapshot(f, &lines, plan, ctx);
         let typed = access == ArgAccess::Plain;
         let mark = |f: &mut Func<'_>, text: &str| lines.mark(f, text);
         let cookie = is_return(f, &lines, kfuncs, ctx, |f, cookie| {

@@ -57,7 +57,7 @@ pub(super) const CHECKS: &[Check] = &[
                 "; bpf_trampoline_",
                 " [bpf] at 0x",
                 "__bpf_prog_enter",
-                "_vfs_read+0x0",
+                "_vfs_read+0x0 [bpf ",
                 "__bpf_prog_exit",
                 "; vfs_read+0x",
             ] {
@@ -99,7 +99,9 @@ pub(super) const CHECKS: &[Check] = &[
         name: "disassembly of programs: prototype, source text, subprograms, helpers and maps by name; --xlated",
         command: r"
             waiting bpf-programs 0; btrace -d -p pid:$w:weigh --xlated >/tmp/o; cat /tmp/o
-            btrace -d -p pid:$w --xlated; s=$?; kill -USR1 $w; wait $w && exit $s",
+            btrace -d -p pid:$w --xlated; s=$?
+            btrace -v -d -p pid:$w --xlated 2>&1 >/dev/null | grep ' stand before their own '
+            kill -USR1 $w; wait $w && exit $s",
         judge: |ran| {
             ensure!(ran.status == 0 && ran.stderr.is_empty(), "{} {:?}", ran.status, ran.stderr);
             let weigh =
@@ -117,7 +119,38 @@ pub(super) const CHECKS: &[Check] = &[
             ] {
                 ensure!(ran.stdout.contains(part), "no {part:?} in {}", ran.stdout);
             }
+            // Each instruction of BPF stands above its own machine code.
+            let shares: Vec<&str> =
+                ran.stdout.lines().filter(|l| l.contains(" stand before their own ")).collect();
+            let is_whole = |line: &&str| {
+                let words: Vec<&str> = line.split(' ').collect();
+                matches!(words.as_slice(), [_, own, "of", all, ..] if own == all && own.parse::<u32>().is_ok_and(|n| n > 0))
+            };
+            ensure!(shares.len() > 3 && shares.iter().all(is_whole), "{shares:#?}");
             ensure!(!ran.stdout.contains("(bad)") && !ran.stdout.contains("unknown#"), "{}", ran.stdout);
+            Ok(())
+        },
+    },
+    Check {
+        name: "disassembly: static branches and per-CPU data by name, once each place's table and area are known",
+        command: "btrace -d -k __schedule,tcp_v4_rcv,vfs_read",
+        judge: |ran| {
+            ensure!(ran.status == 0, "{}", ran.stderr);
+            let code: Vec<&str> = ran.stdout.lines().collect();
+            let count = |part: &str| code.iter().filter(|l| l.contains(part)).count();
+            ensure!(count(" (off), to __schedule+0x") > 2, "static branches: {}", ran.stdout);
+            ensure!(
+                count("; static branch, key __tracepoint_sched_switch+0x8 (off), to ") == 1,
+                "{}",
+                ran.stdout
+            );
+            // Where data has no other name than that of what precedes it, the name is wrong.
+            ensure!(count("handshake_exit") == 0 && count("key without a name") == 0, "{}", ran.stdout);
+            let own: Vec<&&str> =
+                code.iter().filter(|l| l.contains("%gs:") && l.contains("(%rip)")).collect();
+            ensure!(own.len() > 5 && own.iter().all(|l| l.contains("  ; per-CPU ")), "{own:#?}");
+            let known = ["per-CPU __preempt_count+0x0", "per-CPU pcpu_hot+0x8", "per-CPU const_pcpu_hot+0x8"];
+            ensure!(known.iter().any(|name| count(name) > 0), "{own:#?}");
             Ok(())
         },
     },
@@ -125,6 +158,18 @@ pub(super) const CHECKS: &[Check] = &[
         name: "disassembly: an unknown name gets the right one",
         command: "btrace -d -k vfs_raed",
         judge: |ran| refused(ran, "did you mean vfs_read"),
+    },
+    Check {
+        name: "disassembly: of several names a wrong one is said first, and the others are shown",
+        command: "exec 2>&1; btrace -d -k vfs_read,vfs_raed -B 1",
+        judge: |ran| {
+            ensure!(ran.status == 2, "exit status {}", ran.status);
+            let lines: Vec<&str> = ran.stdout.lines().collect();
+            let shown = lines.iter().position(|l| l.starts_with("; vfs_read at 0x"));
+            ensure!(lines[0].starts_with("btrace: vfs_raed: ") && shown.is_some(), "{lines:#?}");
+            ensure!(lines.iter().filter(|l| l.contains("vfs_raed")).count() == 1, "{lines:#?}");
+            Ok(())
+        },
     },
     Check {
         name: "disassembly: without addresses in kallsyms: one line says why",

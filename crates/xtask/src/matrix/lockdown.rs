@@ -11,6 +11,7 @@ pub(super) const CHECKS: &[Check] = &[Check {
         btrace -k vfs_read; echo $?
         (while :; do workloads sleep-ms 1; done) & w=$!
         btrace -k do_nanosleep --no-pointees --limit-events 3; echo $?
+        btrace -d -k vfs_read; echo $?
         kill $w; btrace doctor | grep '^Not with'; true",
     judge: |ran| {
         ensure!(ran.status == 0, "exit status {}", ran.status);
@@ -23,8 +24,18 @@ pub(super) const CHECKS: &[Check] = &[Check {
             .lines()
             .filter(|l| l.starts_with("btrace: vfs_read: ") && l.contains("lockdown=integrity"));
         ensure!(said.count() == 1, "{}", ran.stderr);
+        // Nor is there a file that has the code.
+        let why = "by a BPF program: ";
+        let said = ran
+            .stderr
+            .lines()
+            .filter(|l| l.contains(why) && l.ends_with("; no file of this kernel with its code was found"));
+        ensure!(said.count() == 1, "{}", ran.stderr);
         let lines: Vec<&str> = ran.stdout.lines().collect();
-        ensure!(lines.first() == Some(&"2") && lines.get(4) == Some(&"0") && lines.len() == 7, "{lines:?}");
+        ensure!(
+            lines.first() == Some(&"2") && lines.get(4..6) == Some(&["0", "2"]) && lines.len() == 8,
+            "{lines:?}"
+        );
         ensure!(
             lines[1..4]
                 .iter()

@@ -144,7 +144,7 @@ fn adds_up(ran: &Ran, produced: u64) -> Result<()> {
 }
 
 /// Calls that the summary says were not seen.
-fn unseen(ran: &Ran) -> u64 {
+pub(super) fn unseen(ran: &Ran) -> u64 {
     let before = ran.stderr.lines().filter_map(|l| {
         l.split_once(if l.contains(" calls not seen") { " calls not seen" } else { " call not seen" })
     });

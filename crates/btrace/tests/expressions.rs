@@ -1,0 +1,81 @@
+//! Expressions that mean nothing, whatever the kernel: one line on stderr, the text, a caret under the place; exit status 2.
+
+mod common;
+
+use common::{btrace, has_types, stderr};
+
+/// Texts of `--filter-arg` at vfs_read, what is said of each, and where its caret stands and ends.
+const WRONG: &[(&str, &str, (usize, usize))] = &[
+    ("file->f_pth", "struct file has no member 'f_pth'; did you mean 'f_path'", (6, 11)),
+    ("file->f_path.dentri->d_name", "did you mean 'dentry'?", (13, 19)),
+    ("fil", "vfs_read has no 'fil'; did you mean 'file'?", (0, 3)),
+    ("cnt > 1", "vfs_read has no 'cnt'; its arguments are file, buf, count, pos", (0, 3)),
+    ("count > 1 && cnt > 1", "vfs_read has no 'cnt'", (13, 16)),
+    ("count == \"x\"", "this is an 'unsigned long', not a text", (0, 5)),
+    ("count->x", "this is an 'unsigned long', which has no members", (0, 5)),
+    ("count.x", "which has no members", (0, 5)),
+    ("*count", "this is an 'unsigned long', not a pointer", (1, 6)),
+    ("count[1]", "neither an array nor a pointer", (0, 5)),
+    ("$retvl", "there is no '$retvl'; did you mean '$retval'?", (0, 6)),
+    ("$foo", "there are $retval, $args, $pid", (0, 4)),
+    ("$args[9] == 1", "vfs_read has 4 arguments, the first $args[0]", (0, 8)),
+    ("file->f_path == 1", "this is a 'struct path', not one number: name a member", (0, 12)),
+    ("file + file", "two pointers cannot be added", (0, 11)),
+    ("file * 2", "", (0, 4)),
+    ("file & 1", "", (0, 4)),
+    ("count >", "a value is expected, not the end", (7, 7)),
+    ("count > 1)", "", (9, 10)),
+    ("(count > 1", "", (10, 10)),
+    ("count = 1", "", (6, 7)),
+    ("count >>", "a value is expected", (8, 8)),
+    ("'ab", "", (0, 3)),
+    ("\"ab", "", (0, 3)),
+    ("09 == count", "", (0, 2)),
+    ("(struct nope *)file", "there is no struct nope", (1, 14)),
+    ("(struct fil *)file", "there is no struct fil; did you mean 'file'", (1, 13)),
+    ("str(count)", "this is an 'unsigned long', not a text", (4, 9)),
+    ("TCP_CLOSED", "did you mean 'TCP_CLOSE'", (0, 10)),
+    ("ip4(*(int *)pos) == \"1.2.3\"", "is no address such as ip4() shows", (20, 27)),
+    ("ip4(count)", "", (0, 10)),
+    ("strr(buf) == \"x\"", "there is no function strr(); did you mean 'str'?", (0, 4)),
+    ("hist(count)", "hist() gathers many events: it stands alone, in --output-arg", (0, 11)),
+    ("path(file)", "it stands alone", (0, 10)),
+    ("container_of(file, struct file, f_pth)", "f_pth", (32, 37)),
+    ("sizeof(struct nope)", "there is no struct nope", (7, 18)),
+    ("count in ()", "", (10, 11)),
+    ("file->f_path.dentry.d_name", "this is a pointer: use '->d_name'", (20, 26)),
+    ("count ? 1", "", (9, 9)),
+];
+
+#[test]
+fn what_is_wrong_is_pointed_at() {
+    if !has_types() {
+        return;
+    }
+    let mut otherwise = Vec::new();
+    for (text, part, (from, to)) in WRONG {
+        let output = btrace(&["-k", "vfs_read", "--filter-arg", text, "-c", "true"]);
+        let said = stderr(&output);
+        let place = format!("  {}^{}", " ".repeat(*from), "~".repeat(to.saturating_sub(from + 1)));
+        let lines: Vec<&str> = said.lines().collect();
+        let fine = match lines.as_slice() {
+            [message, shown, caret] => {
+                message.starts_with("btrace: --filter-arg: ")
+                    && message.contains(part)
+                    && *shown == format!("  {text}")
+                    && *caret == place
+            }
+            _ => false,
+        };
+        if !fine || output.status.code() != Some(2) || !output.stdout.is_empty() {
+            otherwise.push(said);
+        }
+    }
+    assert!(
+        otherwise.is_empty(),
+        "{} of {} said otherwise:\n{}",
+        otherwise.len(),
+        WRONG.len(),
+        otherwise.concat()
+    );
+}
