@@ -81,3 +81,13 @@ fn give(fd: OwnedFd, prog: &Program, what: &str) -> Result<Link> {
     }
     Ok(Link::of(fd))
 }
+
+/// Whether the kernel makes kprobes for perf_event_open(2).
+///
+/// # Errors
+/// It does not (no CONFIG_KPROBE_EVENTS), or sysfs cannot be read.
+pub fn kprobes_exist() -> Result<()> {
+    std::fs::metadata(TYPE_PATH)
+        .map(|_| ())
+        .map_err(|source| Error::Sys { action: format!("find {TYPE_PATH}"), source })
+}

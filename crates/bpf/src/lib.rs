@@ -43,7 +43,7 @@ pub use existing::{
 pub use file_map::FileMap;
 pub use image::{ImageFunction, ProgImage};
 pub use jited::{Jited, JitedLine};
-pub use kprobe::{KprobeAt, attach_kprobe, attach_tracepoint};
+pub use kprobe::{KprobeAt, attach_kprobe, attach_tracepoint, kprobes_exist};
 pub use link::{
     Link, attach_kprobe_multi, attach_kprobe_multi_named, attach_tracing_multi, attach_trampoline,
     open_raw_tracepoint,

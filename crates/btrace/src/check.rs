@@ -29,8 +29,12 @@ pub fn flags(args: &Args) -> anyhow::Result<()> {
     if args.xlated && args.prog.is_empty() {
         bail!("--xlated is for BPF programs (-d -p): nothing else was translated from BPF");
     }
-    if args.vmlinux.is_some() && !args.output_stack && !args.output_lbr && !args.disasm {
-        bail!("--vmlinux is for --output-stack, --output-lbr and -d: nothing else shows source lines");
+    paths(args)?;
+    let lines = args.output_stack || args.output_lbr || args.output_path || args.path_summary || args.disasm;
+    if args.vmlinux.is_some() && !lines {
+        bail!(
+            "--vmlinux is for --output-stack, --output-lbr, --output-path, --path-summary and -d: nothing else shows source lines"
+        );
     }
     if args.filter_branch.is_some() && !args.output_lbr {
         bail!("--filter-branch is for --output-lbr: it says which branches the CPU records");
@@ -44,6 +48,30 @@ pub fn flags(args: &Args) -> anyhow::Result<()> {
         _ => {}
     }
     cpus(&args.filter_cpu)
+}
+
+/// Refuses executed paths of what has none.
+fn paths(args: &Args) -> anyhow::Result<()> {
+    let flag = match (args.output_path, args.path_summary) {
+        (true, _) => "--output-path",
+        (false, true) => "--path-summary",
+        (false, false) if args.path_blocks.is_some() => {
+            bail!("--path-blocks is for --output-path and --path-summary")
+        }
+        (false, false) => return Ok(()),
+    };
+    if !args.tracepoint.is_empty() || !args.prog.is_empty() {
+        bail!(
+            "{flag} is for kernel functions (-k) alone: neither tracepoints nor BPF programs have blocks that kprobes can be put on"
+        );
+    }
+    if args.mode == Some(ModeArg::Entry) {
+        bail!("{flag} needs --mode exit or both: at its entry a call has no path yet");
+    }
+    if args.path_summary && args.mode == Some(ModeArg::Both) {
+        bail!("--path-summary needs --mode exit");
+    }
+    Ok(())
 }
 
 /// Refuses CPUs that this machine cannot have.
@@ -117,6 +145,10 @@ mod tests {
             (&["-k", "x", "--vmlinux", "x"], "--vmlinux is for --output-stack"),
             (&["-k", "x", "--filter-branch", "call,ret"], "--filter-branch is for --output-lbr"),
             (&["-k", "x", "-c", " "], "an empty command"),
+            (&["-t", "x", "--output-path"], "--output-path is for kernel functions"),
+            (&["-k", "x", "-p", "1", "--path-summary"], "--path-summary is for kernel functions"),
+            (&["-k", "x", "--output-path", "--mode", "entry"], "needs --mode exit or both"),
+            (&["-k", "x", "--path-blocks", "9"], "--path-blocks is for"),
             (&["-k", "x", "-c", "true", "--filter-pid", "1"], "exclude each other"),
             (&["-k", "x", "--filter-cpu", "4000000000"], "no such CPU"),
         ] {
@@ -126,6 +158,7 @@ mod tests {
             &["-k", "x", "-t", "y", "--mode", "both"][..],
             &["-k", "x", "--errors"],
             &["-t", "y", "-c", "true"],
+            &["-k", "x", "--output-path", "--vmlinux", "x", "--mode", "both"],
         ] {
             assert_eq!(refusal(words), None, "{words:?}");
         }

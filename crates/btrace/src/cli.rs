@@ -4,6 +4,7 @@ use anyhow::{Context, bail};
 use bpf::BranchFilter;
 use clap::{Parser, ValueEnum};
 use std::path::PathBuf;
+use trace::path::{MOST_BLOCKS, Wanted};
 use trace::{
     Comm, Expressions, Filter, Mode, ProgramSpec, Request, TargetKind, TargetSpec, Written, split_list,
 };
@@ -12,13 +13,16 @@ use trace::{
 const NOT_TRACING: [&str; 4] = ["command", "output", "json", "limit_events"];
 
 /// Flags that are about a trace, for `-d`, which is none.
-const TRACING: [&str; 22] = [
+const TRACING: [&str; 25] = [
     "tracepoint",
     "kfunc_all_kmods",
     "show_func_proto",
     "dry_run",
     "mode",
     "output_stack",
+    "output_path",
+    "path_summary",
+    "path_blocks",
     "output_lbr",
     "filter_branch",
     "filter_pid",
@@ -117,6 +121,22 @@ pub struct Args {
     /// frames, too
     #[arg(long)]
     pub output_stack: bool,
+
+    /// Show the path of each call through its function: which branches were taken, oldest first; by a kprobe on each basic block, without
+    /// hardware. With -v addresses, and the branches that were not taken
+    #[arg(long)]
+    pub output_path: bool,
+
+    /// At the end, show which blocks of the functions ran, how often, beside the disassembly; with --errors, those that only failing
+    /// calls came to
+    #[arg(long)]
+    pub path_summary: bool,
+
+    /// Probe so many basic blocks at most, of all functions together
+    ///
+    /// By default 512.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=8192))]
+    pub path_blocks: Option<u32>,
 
     /// Show the last branches that the CPU took before each event (LBR of Intel, and of AMD from Zen 4 on); with -v addresses, and
     /// the branches of tracing itself, too
@@ -570,6 +590,10 @@ impl Args {
             expressions: self.expressions()?,
             force: self.force,
             stack: self.output_stack,
+            path: (self.output_path || self.path_summary).then_some(Wanted {
+                most_blocks: self.path_blocks.unwrap_or(MOST_BLOCKS),
+                of_all: self.path_summary,
+            }),
             branches: self.output_lbr,
             pointees: !self.no_pointees,
             string_size: STRING_SIZE,

@@ -10,6 +10,7 @@ mod generate;
 mod list;
 mod namesakes;
 mod output;
+mod path_summary;
 mod privilege;
 mod progress;
 mod run;

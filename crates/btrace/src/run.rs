@@ -6,6 +6,7 @@ use crate::clock::Clock;
 use crate::logging::say;
 use crate::namesakes::Namesakes;
 use crate::output::{Flow, Output};
+use crate::path_summary::Summary;
 use crate::progress::Shown;
 use crate::render::{Renderer, StackOptions, Style, Symbols, colour_wanted};
 use anyhow::{Context, bail};
@@ -57,6 +58,10 @@ pub struct Running {
     /// How often what is gathered is printed, and when it was.
     interval: Option<Duration>,
     tallied_at: Instant,
+    /// What is told of all paths at the end.
+    summary: Option<Summary>,
+    /// Whether events are printed.
+    prints: bool,
 }
 
 /// Why a trace ended.
@@ -119,9 +124,16 @@ impl Running {
             n => format!("{n} targets"),
         };
         say(format_args!("{} btrace is running.. ({targets})", clock.now()));
+        say_unprobed(&session);
         let colour = colour_wanted(args.color, output.is_terminal());
         let style = Style { json: args.json, colour, verbose: args.verbose > 0 };
-        let stacks = StackOptions { ours: ours(&session)?, vmlinux, lines: None };
+        let codes = if args.output_path { session.codes().to_vec() } else { Vec::new() };
+        let stacks = StackOptions { ours: ours(&session)?, vmlinux, lines: None, codes };
+        let again = args.vmlinux.as_deref().filter(|_| args.path_summary);
+        let again = again.map(symbols::lines::open_vmlinux).transpose().context("--vmlinux")?;
+        let summary = args
+            .path_summary
+            .then(|| Summary::new(session.codes(), args.errors, args.json, args.verbose > 0, again));
         let renderer =
             Renderer::new(style, session.probes(), clock.clone(), stacks, symbols.and_then(Early::take));
         let namesakes = Namesakes::of(&session);
@@ -148,6 +160,8 @@ impl Running {
             said_at: Instant::now(),
             interval: args.interval.map(Duration::from_secs),
             tallied_at: Instant::now(),
+            summary,
+            prints: args.output_path || !args.path_summary,
         }))
     }
 
@@ -200,7 +214,9 @@ impl Running {
             if self.namesakes.attach(&mut self.plan, &mut self.session) {
                 // Before any of their events is handed over.
                 let lines = self.renderer.take_lines();
-                let stacks = StackOptions { ours: ours(&self.session)?, vmlinux: None, lines };
+                // Further functions are not looked for where paths are shown.
+                let codes = Vec::new();
+                let stacks = StackOptions { ours: ours(&self.session)?, vmlinux: None, lines, codes };
                 self.renderer =
                     Renderer::new(self.style, self.session.probes(), self.clock.clone(), stacks, None);
             }
@@ -218,14 +234,20 @@ impl Running {
 
     /// Prints at most [`BATCH`] of the events that are there.
     fn batch(&mut self) -> anyhow::Result<(usize, Option<End>)> {
-        let Running { session, renderer, output, signals, limit, printed, .. } = self;
+        let Running { session, renderer, output, signals, limit, printed, summary, prints, .. } = self;
         let mut end = None;
         let mut batch = 0;
         let got = session.drain(|event| {
-            renderer.event(event, &mut output.buffer);
-            output.end_event();
-            *printed += 1;
             batch += 1;
+            // Only calls that are asked for count, though others tell of paths too.
+            let is_wanted = summary.as_mut().is_none_or(|summary| summary.event(event));
+            if is_wanted {
+                if *prints {
+                    renderer.event(event, &mut output.buffer);
+                    output.end_event();
+                }
+                *printed += 1;
+            }
             if limit.is_some_and(|limit| *printed >= limit) {
                 end = Some(End::Limit);
             } else if let Some(closed) = closed(output.flush_if_large(signals.as_fd())) {
@@ -320,6 +342,9 @@ impl Running {
         if self.interval.is_some() && !self.style.json {
             self.output.buffer.extend_from_slice(format!("{}\n", self.clock.now()).as_bytes());
         }
+        if let Some(summary) = &mut self.summary {
+            summary.write(&mut self.output.buffer)?;
+        }
         for tally in self.session.tallies()? {
             self.renderer.tally(&tally, &mut self.output.buffer);
         }
@@ -342,7 +367,8 @@ impl Running {
 
     fn summary(&self) -> anyhow::Result<()> {
         let losses = self.session.losses()?;
-        let mut line = format!("btrace: {} printed, {} lost", count(self.printed, "event"), losses.lost);
+        let done = if self.prints { "printed" } else { "summed up" };
+        let mut line = format!("btrace: {} {done}, {} lost", count(self.printed, "event"), losses.lost);
         if losses.lost > 0 {
             line += " (a larger --buffer-size or a narrower filter loses fewer)";
         }
@@ -365,6 +391,12 @@ impl Running {
             line += &format!(
                 ", {} not gathered: the table was full; fewer keys, or a narrower filter, take less room",
                 count(losses.no_room, "event")
+            );
+        }
+        if losses.pathless > 0 {
+            line += &format!(
+                ", {} without a path: too many calls under way, or too deep within each other",
+                count(losses.pathless, "call")
             );
         }
         if losses.untimed > 0 {
@@ -432,6 +464,12 @@ fn check_gathering(args: &Args, plan: &Plan) -> anyhow::Result<()> {
     }
     if args.output_stack && plan.probes.iter().all(|p| p.layout.asked.is_silent()) {
         bail!("--output-stack is for printed events, and events are gathered here, not printed");
+    }
+    if args.output_path && plan.probes.iter().all(|p| p.layout.asked.is_silent()) {
+        bail!("--output-path shows the path of each event, and events are gathered here, not printed");
+    }
+    if args.path_summary && gathers {
+        bail!("--path-summary and what --output-arg gathers exclude each other");
     }
     if args.limit_events.is_some() && plan.probes.iter().all(|p| p.layout.asked.is_silent()) {
         bail!("--limit-events counts printed events, and events are gathered here, not printed");
@@ -524,6 +562,33 @@ fn frequent<'a>(reasons: impl Iterator<Item = &'a str>) -> String {
         said.push(format!("{others}: other reasons"));
     }
     said.join("; ")
+}
+
+/// Names the blocks that no probe could be put on, of functions whose paths are taken.
+fn say_unprobed(session: &Session) {
+    for code in session.codes().iter().flatten() {
+        let all: Vec<String> = code.unprobed().map(|block| offset(block.start, code.address)).collect();
+        if all.is_empty() {
+            continue;
+        }
+        let named = if log::log_enabled!(log::Level::Debug) { all.len() } else { NAMED.min(all.len()) };
+        let more = if named < all.len() { ", … (-v names them)" } else { "" };
+        say(format_args!(
+            "btrace: {}: {} of its {} blocks cannot be probed; a path that may have come through one says so: {}{more}",
+            code.name,
+            all.len(),
+            code.blocks.list().len(),
+            all.get(..named).unwrap_or_default().join(", ")
+        ));
+    }
+}
+
+/// Where something lies in a function, or before it, where the compiler's `.cold` parts are.
+fn offset(address: u64, function: u64) -> String {
+    match address.checked_sub(function) {
+        Some(offset) => format!("+{offset:#x}"),
+        None => format!("-{:#x}", function.wrapping_sub(address)),
+    }
 }
 
 /// What a write tells of the end, if anything.

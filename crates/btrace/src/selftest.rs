@@ -85,6 +85,7 @@ fn load_all(skip: usize, every: usize, mode: ModeArg) -> anyhow::Result<()> {
         filter: Filter { not_tgid: Some(std::process::id()), ..Filter::default() },
         expressions: Default::default(),
         force: true,
+        path: None,
         stack: false,
         branches: false,
         string_size: btrace::cli::STRING_SIZE,

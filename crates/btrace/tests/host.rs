@@ -238,3 +238,24 @@ fn completions_and_manual_page() {
         assert!(String::from_utf8_lossy(&output.stdout).contains(holds), "{what}");
     }
 }
+
+/// Where the kernel has no kprobes one line says so; where it has, a path is printed.
+#[test]
+fn paths_are_shown_or_refused_in_one_line() {
+    if !may_trace() {
+        return;
+    }
+    for flag in ["--output-path", "--path-summary"] {
+        let output =
+            btrace(&["-k", "vfs_read", flag, "-c", "dd if=/dev/zero of=/dev/null bs=77 count=3 2>/dev/null"]);
+        let said = stderr(&output);
+        if output.status.success() {
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            assert!(text.contains("vfs_read+0x") || text.contains(" | 0x"), "{text}");
+            continue;
+        }
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(output.stdout.is_empty());
+        assert!(said.lines().count() == 1 && said.contains("--output-path: it takes kprobes"), "{said}");
+    }
+}

@@ -124,6 +124,7 @@ fn plan(kernel: &Kernel, random: &mut Random) {
             filter: Filter { errors: random.one_in(4), ..Filter::default() },
             expressions: Default::default(),
             force: true,
+            path: None,
             stack: random.one_in(2),
             branches: random.one_in(2),
             string_size: 64,

@@ -54,6 +54,7 @@ fn plan(kernel: &Kernel, functions: &str, mode: Mode) -> anyhow::Result<Vec<Prob
         filter: Filter::default(),
         expressions: Default::default(),
         force: true,
+        path: None,
         stack: mode == Mode::Both,
         branches: mode == Mode::Both,
         string_size: 64,

@@ -114,6 +114,7 @@ impl Fuzz for TargetFuzz {
                 filter: Filter::default(),
                 expressions: Default::default(),
                 force: false,
+                path: None,
                 stack: false,
                 branches: false,
                 string_size: 64,

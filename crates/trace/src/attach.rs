@@ -9,7 +9,7 @@ use crate::request::TargetKind;
 use crate::target::{self, Target};
 use asm::{Code, MapId};
 use bpf::{AttachTo, AttachType, BtfObject, KprobeAt, Link, Load, Map, MapType, ProgType, Program};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -65,6 +65,8 @@ pub struct Maps {
     pub snapshots: Option<Map>,
     /// [`maps::KEPT`], made when a return probe is first attached.
     pub kept: OnceLock<Map>,
+    /// [`maps::PATHS`] and [`maps::BLANK_PATH`], where paths are wanted.
+    pub paths: Option<[Map; 2]>,
     /// [`maps::BLANK`], made with it.
     pub blank: OnceLock<Map>,
     /// Words of the stack that a cell of it keeps.
@@ -86,6 +88,8 @@ impl Maps {
             maps::KEPT => fd(self.kept.get()),
             maps::BLANK => fd(self.blank.get()),
             maps::CELLS => fd(self.cells.as_ref()),
+            maps::PATHS => fd(self.paths.as_ref().map(|[paths, _]| paths)),
+            maps::BLANK_PATH => fd(self.paths.as_ref().map(|[_, blank]| blank)),
             maps::SNAPSHOTS => fd(self.snapshots.as_ref()),
             maps::ZEROS => fd(self.zeros.as_ref()),
             MapId(id) => {
@@ -138,6 +142,8 @@ pub struct Attached {
     pub pieces: Vec<Piece>,
     /// What is to be said of it.
     pub remark: Option<String>,
+    /// The blocks of its function that have no probe, if they have any, and the programs of those that have.
+    pub path: Option<(BTreeSet<usize>, Vec<Piece>)>,
 }
 
 /// What became of a probe; `None` when it was not come to.
@@ -226,14 +232,14 @@ impl Attacher<'_> {
         for index in many.absent {
             if let Some(outcome) = outcomes.get_mut(index) {
                 let method = Method::Kprobe;
-                *outcome = Some(Ok(Attached { method, pieces: Vec::new(), remark: None }));
+                *outcome = Some(Ok(Attached { method, pieces: Vec::new(), remark: None, path: None }));
             }
         }
         let mut pieces = many.pieces;
         for (index, method) in many.served {
             if let Some(outcome) = outcomes.get_mut(index) {
                 let pieces = std::mem::take(&mut pieces);
-                *outcome = Some(Ok(Attached { method, pieces, remark: None }));
+                *outcome = Some(Ok(Attached { method, pieces, remark: None, path: None }));
             }
         }
         (outcomes, stopped)
@@ -260,7 +266,10 @@ impl Attacher<'_> {
         for (index, addresses) in places {
             if served.contains(index) {
                 let pieces = std::mem::take(&mut pieces);
-                results.push((*index, Ok(Attached { method: Method::KprobeMulti, pieces, remark: None })));
+                results.push((
+                    *index,
+                    Ok(Attached { method: Method::KprobeMulti, pieces, remark: None, path: None }),
+                ));
             } else if let Some(probe) = self.plan.probes.get(*index) {
                 results.push((*index, self.by_kprobe(*index as u32, probe, Some(addresses))));
             }
@@ -343,6 +352,9 @@ impl Attacher<'_> {
                 pieces.push(link(event, probe, method)?);
             }
             Method::Kprobe => {
+                if probe.layout.path.is_some() {
+                    return self.by_path(index, probe);
+                }
                 let address = probe.target.address.as_ref().map(std::slice::from_ref);
                 return self.by_kprobe(index, probe, address);
             }
@@ -351,7 +363,7 @@ impl Attacher<'_> {
                 return Err(Error::Target { target: probe.target.label(), reason });
             }
         }
-        Ok(Attached { method, pieces, remark: None })
+        Ok(Attached { method, pieces, remark: None, path: None })
     }
 
     /// The programs of a kprobe: the entry's, and at exits the return's.
@@ -399,7 +411,7 @@ impl Attacher<'_> {
     }
 
     /// A kprobe, and for exits the return's: at these addresses, or where the kernel finds the name.
-    fn by_kprobe(&self, index: u32, probe: &Probe, addresses: Option<&[u64]>) -> Result<Attached, Error> {
+    pub fn by_kprobe(&self, index: u32, probe: &Probe, addresses: Option<&[u64]>) -> Result<Attached, Error> {
         let programs = self.kprobe_programs(index, probe)?;
         let mut remark = None;
         let mut pieces: Vec<Piece> =
@@ -418,7 +430,7 @@ impl Attacher<'_> {
                     reason: kprobe_reason(&error),
                 })?;
             }
-            return Ok(Attached { method: Method::Kprobe, pieces, remark });
+            return Ok(Attached { method: Method::Kprobe, pieces, remark, path: None });
         }
         match attach(&mut pieces, KprobeAt::Symbol(&probe.target.name)) {
             Ok(()) => {}
@@ -443,7 +455,7 @@ impl Attacher<'_> {
                 return Err(Error::Target { target: probe.target.label(), reason: kprobe_reason(&error) });
             }
         }
-        Ok(Attached { method: Method::Kprobe, pieces, remark })
+        Ok(Attached { method: Method::Kprobe, pieces, remark, path: None })
     }
 
     /// A BPF program's probe with its return value where the kernel puts it, if that is not where the prototype says.
@@ -570,7 +582,7 @@ impl Attacher<'_> {
         object.map_or(AttachTo::Kernel, |object| AttachTo::Module(object.as_fd()))
     }
 
-    fn load(
+    pub fn load(
         &self,
         code: &Code,
         name: &str,
@@ -638,7 +650,7 @@ pub fn release(attached: Vec<Piece>, tell: &mut Tell<'_>) {
 }
 
 /// A load that was refused, in terms of the probe.
-fn refusal(error: Error, probe: &Probe, method: &'static str) -> Error {
+pub fn refusal(error: Error, probe: &Probe, method: &'static str) -> Error {
     match error {
         Error::Sys(source @ bpf::Error::Load { .. }) => match source.log() {
             Some(log) => Error::Target {

@@ -82,6 +82,12 @@ pub enum Error {
         /// Why, in terms of the target.
         reason: String,
     },
+    /// What the executed path takes is not there.
+    #[error("--output-path: {reason}")]
+    Path {
+        /// What is missing.
+        reason: String,
+    },
     /// An expression that means nothing at a target.
     #[error("{flag}: {source}\n{}", source.point(text))]
     Expression {

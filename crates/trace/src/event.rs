@@ -5,6 +5,7 @@ use crate::context::Context;
 use crate::expressions::{Shown, ShownKind, VALUE};
 use crate::layout::{Argument, NOT_READ, StringField, header, stack};
 use crate::notes::{Condition, Hop, NoteField, NoteKind};
+use crate::path;
 use crate::plan::Probe;
 use crate::pointee::Format;
 use crate::syscalls::TS_COMPAT;
@@ -142,6 +143,21 @@ pub enum Stack<'a> {
     Fault(i32),
 }
 
+/// Hits of a function's blocks by one call, in their order.
+#[derive(Clone, Copy, Debug)]
+pub struct Hits<'a> {
+    /// How many there were; 0 when they were not kept. At most [`path::HITS`] are there.
+    pub total: u32,
+    bytes: &'a [u8],
+}
+
+impl<'a> Hits<'a> {
+    /// Offsets of the blocks from the function's address.
+    pub fn offsets(&self) -> impl Iterator<Item = i32> + use<'a> {
+        self.bytes.chunks_exact(4).filter_map(|word| Some(i32::from_ne_bytes(word.try_into().ok()?)))
+    }
+}
+
 /// Addresses of a stack.
 #[derive(Clone, Copy, Debug)]
 pub struct Frames<'a> {
@@ -245,6 +261,14 @@ impl<'a> Event<'a> {
         let words = self.probe.layout.words;
         let words = words.and_then(|at| bytes(self.record, at, stack::WORDS * stack::FRAME));
         self.probe.layout.stack.map(|at| stack(self.record, at, words.unwrap_or_default(), address))
+    }
+
+    /// The blocks that the call went through; `None` if they were not asked for.
+    pub fn hits(&self) -> Option<Hits<'a>> {
+        let at = self.probe.layout.path?;
+        let total = u32_at(self.record, at);
+        let kept = total.min(path::HITS);
+        Some(Hits { total, bytes: bytes(self.record, at + 8, kept * 4).unwrap_or_default() })
     }
 
     /// The CPU's branch records; `None` if none were asked for.

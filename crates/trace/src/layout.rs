@@ -15,6 +15,7 @@
 //!  …          texts and notes, each at a multiple of 8
 //!  …          what expressions show, each a status (u64) and its value (see `expr::Room`), and notes of what they point to
 //!  …  u64[10] if a stack is captured in a BPF program: the words where the trampoline keeps the arguments and beyond
+//!  …  u64     if the executed path is captured: how many hits there were; then i32[512], their offsets from the function's address
 //!  …  i64     if branch records are captured: their bytes, or a negative error; then room for 32 of 24 bytes
 //!  …  i64     if a stack is captured: its bytes, or a negative error
 //!  …  u64[]   its frames, innermost first: room for one of [`stack::ROOMS`], the rest is not ours to read
@@ -150,6 +151,8 @@ pub struct Layout {
     pub context: bool,
     /// Offset of the words around a BPF program's trampoline, [`stack::WORDS`] of them: what tells its caller.
     pub(crate) words: Option<u32>,
+    /// Offset of the executed path: `u32` hits, so many as there were, and from the next multiple of 8 on [`crate::path::HITS`] `i32`.
+    pub(crate) path: Option<u32>,
     /// Offset of the branch records' length; their room follows.
     pub(crate) branches: Option<u32>,
     /// Offset of the stack's length, the last thing in the record's constant part; its frames follow.
@@ -169,6 +172,8 @@ pub(crate) struct Captures {
     pub context: bool,
     /// The kernel stack.
     pub stack: bool,
+    /// The executed path, at exits.
+    pub path: bool,
     /// The CPU's branch records.
     pub branches: bool,
 }
@@ -206,7 +211,7 @@ impl Layout {
         compile: &Compile<'_>,
     ) -> Result<Layout, Error> {
         let btf = &*kernel.types_of(target)?;
-        let Captures { string_size, pointees, context, stack, branches } = captures;
+        let Captures { string_size, pointees, context, stack, path, branches } = captures;
         let mut at = header::END;
         let entry_time = end.at_exit.then(|| take(&mut at, 8));
         let call = end.paired.then(|| take(&mut at, 8));
@@ -273,6 +278,7 @@ impl Layout {
         let asked = compile.of(target, end, captures, &mut at)?;
         let words = (stack && target.program.is_some()).then(|| take(&mut at, stack::WORDS * stack::FRAME));
         let number = syscalls::told(kernel, target).map(|told| Number { offset: take(&mut at, 16), told });
+        let path = (path && end.at_exit).then(|| take(&mut at, 8 + 4 * crate::path::HITS));
         // What only gathers writes no record.
         let branches = (branches && !asked.silent).then(|| take(&mut at, 8 + branches::ROOM));
         let stack = stack.then(|| take(&mut at, 8));
@@ -286,6 +292,7 @@ impl Layout {
             asked,
             context,
             words,
+            path,
             branches,
             stack,
             size: at,
@@ -317,6 +324,11 @@ impl Layout {
             rest += &format!("{:?}", (&self.registers, self.number, self.words));
         }
         Alike { numbers, rest }
+    }
+
+    /// Whether the executed path is captured.
+    pub fn has_path(&self) -> bool {
+        self.path.is_some()
     }
 
     /// Bytes that one event takes in the ring buffer, the ring's own header included; frames of a stack come on top,

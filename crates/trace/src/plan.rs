@@ -7,6 +7,7 @@ use crate::expressions::{Compile, Key};
 use crate::filter::Filter;
 use crate::kernel::{Kernel, Newer, TaskFields};
 use crate::layout::{Captures, End, Layout};
+use crate::path::{self, Code};
 use crate::program;
 use crate::program_target;
 use crate::request::{Mode, Request, TargetKind};
@@ -110,6 +111,10 @@ pub struct Plan {
     pub(crate) ring_size: u32,
     /// Ring buffers, a power of two: 1, or one for each CPU.
     pub(crate) rings: u32,
+    /// Where a task's stack is, if executed paths are wanted.
+    pub(crate) task_stack: Option<TaskStack>,
+    /// By probe, the code of those whose paths are wanted.
+    pub(crate) codes: Vec<Option<Code>>,
 }
 
 impl Plan {
@@ -126,7 +131,11 @@ impl Plan {
         }
         let functions = resolved.targets.iter().any(|t| t.kind != TargetKind::Tracepoint);
         let newer = if functions { kernel.newer() } else { Newer::default() };
-        Plan::of(kernel, request, resolved, preempt_count, newer)
+        let mut plan = Plan::of(kernel, request, resolved, preempt_count, newer)?;
+        if let Some(wanted) = request.path {
+            path::find_code(&mut plan, wanted)?;
+        }
+        Ok(plan)
     }
 
     /// Whether it is of thousands of functions, which slow down the kernel: what can be read of it is better read before.
@@ -190,6 +199,7 @@ impl Plan {
             pointees,
             context: preempt_count.is_some(),
             stack: request.stack,
+            path: request.path.is_some(),
             branches: request.branches,
         };
         if let Some(idle) = request.expressions.idle(&targets) {
@@ -243,7 +253,10 @@ impl Plan {
             refused,
             remarks,
             vast: many,
-            filter: request.filter.clone(),
+            filter: Filter {
+                errors: request.filter.errors && !request.path.is_some_and(|path| path.of_all),
+                ..request.filter.clone()
+            },
             task: kernel.task,
             current_task_btf: kernel.current_task_btf,
             newer,
@@ -252,7 +265,30 @@ impl Plan {
             branches: request.branches.then(|| program::snapshot_cells(cpus())),
             ring_size: request.ring_size,
             rings: rings::wanted(),
+            task_stack: request.path.and_then(|_| TaskStack::of(kernel)),
+            codes: Vec::new(),
         })
+    }
+}
+
+/// Where the kernel stack of a task is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TaskStack {
+    /// Offset of its address in `struct task_struct`.
+    pub offset: u32,
+    /// Its size.
+    pub size: u32,
+}
+
+impl TaskStack {
+    fn of(kernel: &Kernel) -> Option<TaskStack> {
+        /// `THREAD_SIZE` of x86-64 (without KASAN).
+        const USUAL: u64 = 16 << 10;
+        let btf = &kernel.btf;
+        let task = btf.find(btf::Kind::Struct, "task_struct")?;
+        let offset = btf.member(task, "stack").ok()?.bit_offset / 8;
+        let union = btf.find(btf::Kind::Union, "thread_union").and_then(|union| btf.size_of(union).ok());
+        Some(TaskStack { offset, size: u32::try_from(union.unwrap_or(USUAL)).ok()? })
     }
 }
 
@@ -301,6 +337,7 @@ fn one(
         return refuse(reason.into());
     }
     let obstacle = target.obstacle(kernel)?;
+    let obstacle = obstacle.or(captures.path.then(|| "its path is told by kprobes".into()));
     // A kprobe is for functions of the kernel.
     if let (TargetKind::Tracepoint | TargetKind::Program, Some(reason)) = (target.kind, obstacle.clone()) {
         return refuse(reason);

@@ -103,6 +103,8 @@ pub struct Request {
     pub force: bool,
     /// With the kernel stack of each event.
     pub stack: bool,
+    /// With the executed path of each call.
+    pub path: Option<crate::path::Wanted>,
     /// With the CPU's branch records of each event; enabling them is the caller's part (`bpf::BranchRecords`).
     pub branches: bool,
     /// With what is to be known of the objects behind pointers.

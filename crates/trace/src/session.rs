@@ -5,8 +5,9 @@ use crate::elsewhere::{Elsewhere, Function};
 use crate::error::Error;
 use crate::event::Event;
 use crate::gathering::{self, Tally};
+use crate::path::Code;
 use crate::plan::{Method, Plan, Probe};
-use crate::program::{cell, counter, quick, snapshots_size, stack_words};
+use crate::program::{cell, counter, quick, snapshots_size, stack_words, state};
 use crate::program_target;
 use crate::request::TargetKind;
 use crate::rings::Rings;
@@ -39,6 +40,8 @@ pub struct Losses {
     pub unread: u64,
     /// Events that were not gathered, for the table was full.
     pub no_room: u64,
+    /// Calls whose executed path could not be kept: too many under way, or too deep within each other.
+    pub pathless: u64,
     /// Calls not seen because the program was already running on that CPU; 0 where the kernel does not count
     /// (before 5.12).
     pub missed: u64,
@@ -53,6 +56,10 @@ pub struct Session {
     rings: Rings,
     maps: Maps,
     attached: Vec<Piece>,
+    /// Programs at the blocks of functions whose paths are wanted: detached after the others, lest a path lacks its end.
+    at_blocks: Vec<Piece>,
+    /// By probe, the code of those functions.
+    codes: Vec<Option<Code>>,
     tracker: Vec<Piece>,
     /// The kernel's BTF objects of the modules that targets are in.
     modules: BTreeMap<String, BtfObject>,
@@ -90,6 +97,14 @@ impl Session {
         let snapshots = plan.branches.map(snapshots).transpose()?;
         let words = plan.probes.iter().filter(|p| p.at_exit).map(|p| stack_words(&p.layout)).max();
         let (gathered, zeros) = gathering::maps(plan)?;
+        let has_paths = plan.probes.iter().any(|p| p.layout.path.is_some());
+        let paths = match has_paths {
+            true => Some([
+                Map::create(MapType::Hash, "paths", state::KEY, state::SIZE, state::MOST)?,
+                Map::create(MapType::Array, "blank_path", 4, state::SIZE, 1)?,
+            ]),
+            false => None,
+        };
         let maps = Maps {
             ring: rings.map_fd(),
             counters,
@@ -98,6 +113,7 @@ impl Session {
             calls,
             tasks,
             cells,
+            paths,
             snapshots,
             kept: OnceLock::new(),
             blank: OnceLock::new(),
@@ -108,6 +124,8 @@ impl Session {
             rings,
             maps,
             attached: Vec::new(),
+            at_blocks: Vec::new(),
+            codes: Vec::new(),
             tracker: Vec::new(),
             modules: BTreeMap::new(),
             absent: Vec::new(),
@@ -161,6 +179,7 @@ impl Session {
     pub fn attach(&mut self, plan: &Plan, tell: &mut Tell<'_>) -> Result<bool, Error> {
         self.probes.clone_from(&plan.probes);
         self.remarks.clone_from(&plan.remarks);
+        self.codes.clone_from(&plan.codes);
         for probe in &plan.probes {
             self.open_module(probe)?;
         }
@@ -181,6 +200,12 @@ impl Session {
                     self.set_method(index, attached.method);
                     self.attached.extend(attached.pieces);
                     self.remarks.extend(attached.remark);
+                    if let (Some((unprobed, pieces)), Some(Some(code))) =
+                        (attached.path, self.codes.get_mut(index))
+                    {
+                        code.unprobed = unprobed;
+                        self.at_blocks.extend(pieces);
+                    }
                 }
                 Some(Err(Error::Target { target, reason })) => {
                     log::log!(each, "{target}: {reason}");
@@ -240,7 +265,8 @@ impl Session {
 
     /// The functions that are traced by their names, for [`crate::elsewhere`]; none of thousands, whose trace slows down the search.
     pub fn functions(&self) -> Vec<Function> {
-        if self.vast {
+        // A path is one function's, which was found by then.
+        if self.vast || self.codes.iter().any(Option::is_some) {
             return Vec::new();
         }
         let named = self.probes.iter().enumerate().filter(|(_, p)| {
@@ -297,6 +323,11 @@ impl Session {
         if let Some(other) = other.and_then(|i| self.probes.get_mut(i as usize)) {
             other.method = method;
         }
+    }
+
+    /// By probe, the code of functions whose paths are taken.
+    pub fn codes(&self) -> &[Option<Code>] {
+        &self.codes
     }
 
     /// The probes, each with the method that it was attached by in the end.
@@ -360,13 +391,16 @@ impl Session {
     /// A call that takes such a cell at this very moment goes without a duration, and its event says so.
     pub fn tend(&mut self) -> Result<(), Error> {
         let counters = &self.maps.counters;
-        let refused = counters.sum_u64(counter::UNTIMED)? + counters.sum_u64(counter::UNSEEN)?;
+        let refused = counters.sum_u64(counter::UNTIMED)?
+            + counters.sum_u64(counter::UNSEEN)?
+            + counters.sum_u64(counter::PATHLESS)?;
         if refused == self.refused_before {
             return Ok(());
         }
         self.refused_before = refused;
         let mut freed = 0;
-        for calls in self.maps.calls.iter().chain(self.maps.kept.get()) {
+        let paths = self.maps.paths.as_ref().map(|[paths, _]| paths);
+        for calls in self.maps.calls.iter().chain(self.maps.kept.get()).chain(paths) {
             calls.each_key(|key| {
                 let empty = |cell: Vec<u8>| cell.get(..8).is_some_and(|time| time.iter().all(|b| *b == 0));
                 if calls.lookup(key)?.is_some_and(empty) && calls.delete(key)? {
@@ -383,6 +417,7 @@ impl Session {
     pub fn detach(&mut self, tell: &mut Tell<'_>) {
         self.missed_before += missed(&self.attached);
         attach::release(std::mem::take(&mut self.attached), tell);
+        attach::release(std::mem::take(&mut self.at_blocks), tell);
         self.tracker.clear();
         match self.never_returned() {
             Ok(calls) => self.missed_before += calls,
@@ -437,6 +472,7 @@ impl Session {
             unread: counters.sum_u64(counter::UNREAD)?,
             no_room: counters.sum_u64(counter::NO_ROOM)?,
             unfollowed: counters.sum_u64(counter::UNFOLLOWED)?,
+            pathless: counters.sum_u64(counter::PATHLESS)?,
             missed: self.missed_before + missed(&self.attached) + counters.sum_u64(counter::UNSEEN)?,
         })
     }
@@ -446,6 +482,7 @@ impl Drop for Session {
     fn drop(&mut self) {
         // Side by side, which closing descriptors one by one at the end of the process is not.
         attach::release(std::mem::take(&mut self.attached), &mut |_| false);
+        attach::release(std::mem::take(&mut self.at_blocks), &mut |_| false);
     }
 }
 

@@ -23,6 +23,7 @@ fn an_untyped_tracepoint_gives_the_same_event() {
         filter: Filter { followed: true, ..Filter::default() },
         expressions: Default::default(),
         force: false,
+        path: None,
         stack: false,
         branches: false,
         string_size: 64,

@@ -10,6 +10,7 @@ mod sys;
 mod tally;
 
 use std::ffi::CString;
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::ExitCode;
@@ -30,6 +31,7 @@ Workloads:
   fork N                fork N times; each child exits at once
   threads N COUNT       N threads, each of which reads 512 bytes of /dev/zero COUNT times
   bind-used             bind(2) a TCP port that is taken (EADDRINUSE); prints it
+  netlink-bad           ask rtnetlink for device 1, then something it does not know (EOPNOTSUPP)
   sleep-ms N            clock_nanosleep for N milliseconds
   bpf-programs N [PIN]  load BPF programs that call each other, pin one at PIN, and run them N times
   cgroup-namespace CMD  sh -c CMD in a cgroup namespace of its own; fails as CMD does
@@ -207,6 +209,10 @@ fn prepare(words: &[&str]) -> Outcome<Ready> {
             let second = sys::tcp_socket()?;
             Box::new(move || bind_used(&taken, &second, port))
         }
+        ["netlink-bad"] => {
+            let mut socket = File::from(sys::netlink_socket()?);
+            Box::new(move || netlink_bad(&mut socket))
+        }
         ["sleep-ms", time] => {
             let time = Duration::from_millis(number(time)?);
             Box::new(move || Ok(sys::sleep(time).map(|()| Done::default())?))
@@ -367,6 +373,36 @@ fn read_in_threads(threads: u64, count: u64) -> Outcome<Done> {
         thread.join().map_err(|_| Trouble::Unexpected("a thread panicked".into()))??;
     }
     Ok(Done { lines: Vec::new(), time: Some(sys::monotonic() - start) })
+}
+
+/// `struct nlmsghdr` and `struct ifinfomsg` for device 1 (include/uapi/linux/netlink.h, rtnetlink.h).
+fn device_request(kind: u16) -> [u8; 32] {
+    let mut message = [0; 32];
+    message[0] = 32;
+    message[4..6].copy_from_slice(&kind.to_ne_bytes());
+    message[6..8].copy_from_slice(&(libc::NLM_F_REQUEST as u16).to_ne_bytes());
+    message[20] = 1;
+    message
+}
+
+/// Of each answer the kind of message, and the number behind its header: of an error the error.
+fn netlink_bad(socket: &mut File) -> Outcome<Done> {
+    /// Far behind the last that there is (`RTM_MAX`).
+    const UNKNOWN: u16 = 0x7ff0;
+    for (kind, error) in [(libc::RTM_GETLINK, None), (UNKNOWN, Some(-libc::EOPNOTSUPP))] {
+        socket.write_all(&device_request(kind))?;
+        let mut answer = [0; 16384];
+        let size = socket.read(&mut answer)?;
+        let of = |from: usize| answer[from..from + 4].try_into().map_or(0, i32::from_ne_bytes);
+        let is_error = i32::from(answer[4]) == libc::NLMSG_ERROR && answer[5] == 0;
+        if size < 20 || is_error != error.is_some() || error.is_some_and(|error| of(16) != error) {
+            return Err(Trouble::Unexpected(format!(
+                "netlink message {kind:#x}: {:?}",
+                &answer[..size.min(20)]
+            )));
+        }
+    }
+    Ok(Done::default())
 }
 
 fn bind_used(_taken: &OwnedFd, second: &OwnedFd, port: u16) -> Outcome<Done> {

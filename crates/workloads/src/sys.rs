@@ -87,6 +87,15 @@ pub fn tcp_socket() -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
+/// A socket to the kernel's routing tables and devices.
+pub fn netlink_socket() -> io::Result<OwnedFd> {
+    let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
+    // SAFETY: numbers only.
+    let fd = check(unsafe { libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_ROUTE) }.into())?;
+    // SAFETY: just made by the kernel, owned by nobody else.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
 /// bind to 127.0.0.1:`port`; 0 takes a free one.
 pub fn bind(socket: BorrowedFd<'_>, port: u16) -> io::Result<()> {
     let address = loopback(port);

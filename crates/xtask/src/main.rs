@@ -19,6 +19,7 @@ mod initramfs;
 mod kernels;
 mod matrix;
 mod modules;
+mod paths;
 mod soak;
 mod test;
 mod testmod;
@@ -47,6 +48,7 @@ enum Chore {
     Debuginfo(debuginfo::Arguments),
     Dist(dist::Arguments),
     Fuzz(fuzz::Arguments),
+    Paths(paths::Arguments),
     Soak(soak::Arguments),
 }
 
@@ -59,6 +61,7 @@ fn main() -> ExitCode {
         Chore::Debuginfo(arguments) => debuginfo::run(&arguments),
         Chore::Dist(arguments) => dist::run(&arguments),
         Chore::Fuzz(arguments) => fuzz::run(&arguments),
+        Chore::Paths(arguments) => paths::run(&arguments),
         Chore::Soak(arguments) => soak::run(&arguments),
     };
     match result {

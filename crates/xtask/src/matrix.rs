@@ -13,6 +13,7 @@ mod lockdown;
 mod methods;
 mod names;
 mod options;
+mod path;
 mod programs;
 mod rings;
 mod shapes;
@@ -112,6 +113,7 @@ fn boots(only: Option<&str>, words: &[String]) -> Vec<Boot> {
         values::CHECKS,
         programs::CHECKS,
         options::CHECKS,
+        path::CHECKS,
         methods::CHECKS,
         shapes::CHECKS,
         syscalls::CHECKS,

@@ -49,6 +49,8 @@ pub struct VmOptions {
     pub btrace: Option<PathBuf>,
     /// Further words for the kernel's command line.
     pub kernel_arguments: String,
+    /// Further arguments of qemu's.
+    pub qemu_arguments: Vec<String>,
     /// Run under `sh -c` as root, with /dev/null as its stdin.
     pub command: String,
     /// How long the command may take.
@@ -80,6 +82,7 @@ impl VmOptions {
             modules: Vec::new(),
             btrace: None,
             kernel_arguments: String::new(),
+            qemu_arguments: Vec::new(),
             command: command.into(),
             timeout: Duration::from_secs(300),
             output: Output::Capture,
@@ -188,7 +191,9 @@ pub fn run(options: &VmOptions) -> Result<VmOutcome> {
     listen(machine.door(CONTROL)?, sender);
 
     let mut boot = Duration::ZERO;
-    let waited = wait(&messages, start, options.timeout, &mut boot).and_then(|(status, sent)| {
+    // Who has qemu log what it executes has time.
+    let limit = if options.qemu_arguments.is_empty() { BOOT_LIMIT } else { BOOT_LIMIT * 8 };
+    let waited = wait(&messages, start, options.timeout, &mut boot, limit).and_then(|(status, sent)| {
         for (pump, name, sent) in [(&stdout, "stdout", sent.0), (&stderr, "stderr", sent.1)] {
             pump.wait_for(sent).map_err(|error| format!("{name} is not whole: {error}"))?;
         }
@@ -294,8 +299,9 @@ fn wait(
     start: Instant,
     timeout: Duration,
     boot: &mut Duration,
+    limit: Duration,
 ) -> Result<(u8, (u64, u64)), String> {
-    let mut deadline = start + BOOT_LIMIT;
+    let mut deadline = start + limit;
     let mut started = false;
     loop {
         match messages.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
@@ -311,7 +317,7 @@ fn wait(
                 return Err(format!("the command did not end within {} s (--timeout)", timeout.as_secs()));
             }
             Err(RecvTimeoutError::Timeout) => {
-                return Err(format!("the guest did not come up within {} s", BOOT_LIMIT.as_secs()));
+                return Err(format!("the guest did not come up within {} s", limit.as_secs()));
             }
             Ok(Message::Gone) | Err(RecvTimeoutError::Disconnected) => {
                 let when = if started { "the command ended" } else { "it was up" };
@@ -368,6 +374,7 @@ impl Machine {
                 command.arg("-device").arg(format!("virtserialport,chardev={door},name=lab.{door}"));
             }
         }
+        command.args(&options.qemu_arguments);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let qemu = command.spawn().context("running setpriv qemu-system-x86_64")?;
         let mut machine = Machine { qemu, doors: [const { None }; DOORS.len()] };
@@ -666,7 +673,7 @@ mod tests {
         let (sender, receiver) = mpsc::channel();
         let mut boot = Duration::ZERO;
         let mut wait = |receiver: &mpsc::Receiver<Message>, timeout: Duration| {
-            super::wait(receiver, Instant::now(), timeout, &mut boot)
+            super::wait(receiver, Instant::now(), timeout, &mut boot, BOOT_LIMIT)
         };
         sender.send(Message::Ready).unwrap();
         sender.send(Message::Exit { status: 3, stdout: 1, stderr: 2 }).unwrap();

@@ -55,6 +55,10 @@ pub struct Arguments {
     #[arg(long, value_name = "WORDS", default_value = "", allow_hyphen_values = true)]
     append: String,
 
+    /// A further argument for qemu (repeatable)
+    #[arg(long, value_name = "ARGUMENT", allow_hyphen_values = true)]
+    qemu: Vec<String>,
+
     /// Give up when COMMAND takes longer
     #[arg(long, value_name = "SECONDS", default_value_t = 300)]
     timeout: u64,
@@ -95,6 +99,7 @@ fn options(arguments: Arguments) -> VmOptions {
         modules: arguments.modules,
         btrace: arguments.btrace,
         kernel_arguments: arguments.append,
+        qemu_arguments: arguments.qemu,
         timeout: Duration::from_secs(arguments.timeout),
         output: Output::PassThrough,
         show_console: arguments.console,

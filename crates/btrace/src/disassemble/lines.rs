@@ -19,6 +19,17 @@ impl Finder {
         Finder { source: Some(source) }
     }
 
+    /// The lines of one address.
+    pub fn lines_at(&mut self, address: u64) -> Rc<Lines> {
+        let Some(source) = &mut self.source else { return Rc::default() };
+        let lines = source.lines_at(address);
+        if let Some(remark) = source.remark() {
+            say(format_args!("btrace: {remark}"));
+            self.source = None;
+        }
+        lines
+    }
+
     /// Of none.
     pub fn without() -> Finder {
         Finder { source: None }

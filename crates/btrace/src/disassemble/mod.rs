@@ -11,18 +11,19 @@ mod program;
 mod show;
 
 pub use all::all;
+pub use bytes::Bytes;
+pub use lines::Finder;
 pub use listing::WriteFailed;
+pub use names::Names;
+pub use patched::Tables;
 
 use crate::run::Reported;
 use anyhow::{Context, bail};
 use btrace::cli::Args;
 use btrace::logging::say;
-use bytes::{Bytes, Known};
+use bytes::Known;
 use disasm::{Arch, Disassembler, Line, NoSymbols, Syntax};
-use lines::Finder;
 use listing::Listing;
-use names::Names;
-use patched::Tables;
 use place::{Code, Place};
 use show::{Head, Show};
 use std::rc::Rc;

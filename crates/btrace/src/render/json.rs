@@ -1,6 +1,6 @@
 //! One JSON object a line. The fields are described in docs/json.md; they are stable.
 
-use super::{Stacks, Symbols, branches, decimal, error_name, fault, pointee, pointer_error};
+use super::{Paths, Stacks, Symbols, branches, decimal, error_name, fault, pointee, pointer_error};
 use crate::clock::Clock;
 use symbols::Resolved;
 use trace::{Event, Probe, Stack, TargetKind, Text, Value};
@@ -10,6 +10,7 @@ pub struct Json {
     probes: Vec<Fixed>,
     clock: Clock,
     pub(super) stacks: Option<Stacks>,
+    paths: Option<Paths>,
     pub(super) symbols: Option<Symbols>,
 }
 
@@ -35,7 +36,13 @@ pub(super) fn quoted(bytes: &[u8], out: &mut Vec<u8>) {
 
 impl Json {
     /// Prepares for the events of these probes.
-    pub fn new(probes: &[Probe], clock: Clock, stacks: Option<Stacks>, symbols: Option<Symbols>) -> Json {
+    pub fn new(
+        probes: &[Probe],
+        clock: Clock,
+        stacks: Option<Stacks>,
+        paths: Option<Paths>,
+        symbols: Option<Symbols>,
+    ) -> Json {
         let fixed = |probe: &Probe| {
             let args = probe.layout.args.iter().enumerate().map(|(index, arg)| {
                 let comma = if index > 0 { "," } else { "" };
@@ -72,7 +79,7 @@ impl Json {
                 retval: retval.into_bytes(),
             }
         };
-        Json { probes: probes.iter().map(fixed).collect(), clock, stacks, symbols }
+        Json { probes: probes.iter().map(fixed).collect(), clock, stacks, paths, symbols }
     }
 
     /// Appends one event, newline included.
@@ -138,6 +145,9 @@ impl Json {
                 Stack::Frames(frames) => stacks.json(frames, out),
                 Stack::Fault(error) => error_value(error, out),
             }
+        }
+        if let (Some(stacks), Some(paths)) = (&mut self.stacks, &mut self.paths) {
+            paths.json(event, stacks, out);
         }
         out.extend_from_slice(b"}\n");
     }

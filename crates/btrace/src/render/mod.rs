@@ -7,6 +7,7 @@ mod format;
 mod json;
 mod outputs;
 mod paint;
+mod path;
 mod pointee;
 mod stack;
 mod symbols;
@@ -15,6 +16,7 @@ mod text;
 
 pub use json::Json;
 pub use paint::wanted as colour_wanted;
+pub use path::Paths;
 pub use stack::{StackOptions, Stacks};
 pub use symbols::Symbols;
 pub use text::TextLines;
@@ -56,12 +58,16 @@ impl Renderer {
         symbols: Option<Symbols>,
     ) -> Renderer {
         let stacks = probes.iter().any(shows_code);
+        let paths =
+            options.codes.iter().any(Option::is_some).then(|| Paths::new(&options.codes, style.verbose));
         let symbols = symbols.or_else(|| Renderer::shows_symbols(probes).then(Symbols::load));
         let stacks = symbols.clone().filter(|_| stacks).map(|s| Stacks::new(s, style.verbose, options));
         match style {
-            Style { json: true, .. } => Renderer::Json(Json::new(probes, clock, stacks, symbols)),
-            Style { colour: true, .. } => Renderer::Coloured(TextLines::new(probes, clock, stacks, symbols)),
-            _ => Renderer::Text(TextLines::new(probes, clock, stacks, symbols)),
+            Style { json: true, .. } => Renderer::Json(Json::new(probes, clock, stacks, paths, symbols)),
+            Style { colour: true, .. } => {
+                Renderer::Coloured(TextLines::new(probes, clock, stacks, paths, symbols))
+            }
+            _ => Renderer::Text(TextLines::new(probes, clock, stacks, paths, symbols)),
         }
     }
 
@@ -101,7 +107,7 @@ impl Renderer {
 
 /// Whether an event holds a stack or branch records.
 fn shows_code(probe: &Probe) -> bool {
-    probe.layout.stack.is_some() || probe.layout.branch_bytes().is_some()
+    probe.layout.stack.is_some() || probe.layout.branch_bytes().is_some() || probe.layout.has_path()
 }
 
 /// What a probe's events are called. A BPF program's function is marked as one, with the program's id where another
@@ -159,6 +165,21 @@ fn pointer_error(value: &Value<'_>) -> Option<&'static str> {
     };
     let number = u64::from_ne_bytes(*word).wrapping_neg();
     (1..=4095).contains(&number).then(|| btf::errno_name(number as u32)).flatten()
+}
+
+/// Whether the call returned an error: a negative number, or a pointer that is one (`IS_ERR_VALUE`), named or not.
+pub fn returned_error(event: &Event<'_>) -> bool {
+    let Some(retval) = event.retval() else { return false };
+    let number = match (&retval.field.shape, retval.bytes.len()) {
+        (btf::Shape::Int { signed: true, .. }, 4) => {
+            retval.bytes.try_into().ok().map(i32::from_le_bytes).map(i64::from)
+        }
+        (btf::Shape::Int { signed: true, .. } | btf::Shape::Ptr { .. }, 8) => {
+            retval.bytes.try_into().ok().map(i64::from_le_bytes)
+        }
+        _ => None,
+    };
+    number.is_some_and(|number| (-4095..0).contains(&number))
 }
 
 /// An address that is not the kernel's is out of range to a probe read; to everybody else it is a bad address.

@@ -18,6 +18,8 @@ pub struct StackOptions {
     pub vmlinux: Option<DebugFile>,
     /// Source lines as an earlier renderer had them, [`Stacks::into_lines`].
     pub lines: Option<Source>,
+    /// By probe, the code of functions whose executed paths are shown.
+    pub codes: Vec<Option<trace::path::Code>>,
 }
 
 /// Renders stacks, and what else is addresses of code: branch records.
@@ -114,6 +116,23 @@ impl Stacks {
         self.lines
     }
 
+    /// The symbols that addresses are shown by.
+    pub(super) fn symbols(&self) -> &Symbols {
+        &self.symbols
+    }
+
+    /// The source lines of an instruction.
+    pub(super) fn lines_at(&mut self, address: u64) -> Rc<Lines> {
+        self.lines.as_mut().map(|source| source.lines_at(address)).unwrap_or_default()
+    }
+
+    /// Says once why there are no source lines.
+    pub(super) fn say_remark(&mut self) {
+        if let Some(remark) = self.lines.as_mut().and_then(Source::remark) {
+            say(format_args!("btrace: {remark}"));
+        }
+    }
+
     /// Appends a stack as lines.
     pub fn text(&mut self, stack: Stack<'_>, out: &mut Vec<u8>) {
         out.extend_from_slice(b"Func stack:");
@@ -163,9 +182,7 @@ impl Stacks {
         } else {
             trim(ours, resolved, &mut show);
         }
-        if let Some(remark) = lines.as_mut().and_then(Source::remark) {
-            say(format_args!("btrace: {remark}"));
-        }
+        self.say_remark();
     }
 }
 

@@ -2,7 +2,7 @@
 //! context if it is no task; then, if asked for, the stack: `Func stack:` and a line for each frame and each function inlined there.
 
 use super::paint::Paint;
-use super::{Stacks, Symbols, branches, decimal, error_name, fault, outputs, pointee, title};
+use super::{Paths, Stacks, Symbols, branches, decimal, error_name, fault, outputs, pointee, title};
 use crate::clock::{self, Clock};
 use std::marker::PhantomData;
 use trace::{Context, Event, Probe, Text, Value};
@@ -12,6 +12,7 @@ pub struct TextLines<P> {
     probes: Vec<Fixed>,
     clock: Clock,
     pub(super) stacks: Option<Stacks>,
+    paths: Option<Paths>,
     pub(super) symbols: Option<Symbols>,
     paint: PhantomData<P>,
 }
@@ -30,6 +31,7 @@ impl<P: Paint> TextLines<P> {
         probes: &[Probe],
         clock: Clock,
         stacks: Option<Stacks>,
+        paths: Option<Paths>,
         symbols: Option<Symbols>,
     ) -> TextLines<P> {
         let (label, end) = P::LABEL;
@@ -49,7 +51,7 @@ impl<P: Paint> TextLines<P> {
             }
         };
         let probes = probes.iter().map(fixed).collect();
-        TextLines { probes, clock, stacks, symbols, paint: PhantomData }
+        TextLines { probes, clock, stacks, paths, symbols, paint: PhantomData }
     }
 
     /// Appends one event, newline included.
@@ -118,6 +120,9 @@ impl<P: Paint> TextLines<P> {
         }
         if let (Some(stacks), Some(stack)) = (&mut self.stacks, event.stack()) {
             stacks.text(stack, out);
+        }
+        if let (Some(stacks), Some(paths)) = (&mut self.stacks, &mut self.paths) {
+            paths.text(event, stacks, out);
         }
     }
 }

@@ -2,7 +2,10 @@
 
 mod x86_64;
 
-pub(crate) use x86_64::{FRAME_TO_RETURN, REGISTER_NAMES, REGISTERS, RESULT, STACK_ARGUMENTS, STACK_POINTER};
+pub(crate) use x86_64::{
+    FRAME_TO_RETURN, INSTRUCTION_POINTER, PROBED, REGISTER_NAMES, REGISTERS, RESULT, STACK_ARGUMENTS,
+    STACK_POINTER,
+};
 
 /// Where a kprobe finds an argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

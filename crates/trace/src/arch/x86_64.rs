@@ -12,6 +12,13 @@ pub(crate) const RESULT: i32 = 80;
 /// Offset of the stack pointer: at a function's entry it points at the return address.
 pub(crate) const STACK_POINTER: i32 = 152;
 
+/// Offset of the instruction pointer: ip.
+pub(crate) const INSTRUCTION_POINTER: i32 = 128;
+
+/// From a probed instruction to the instruction pointer that its program sees, however the kernel makes the probe: behind a breakpoint
+/// (kprobe_int3_handler, optimized_callback, arch/x86/kernel/kprobes/).
+pub(crate) const PROBED: u64 = 1;
+
 /// From the stack pointer at a function's entry to its first argument on the stack: behind the return address.
 pub(crate) const STACK_ARGUMENTS: i32 = 8;
 

@@ -147,6 +147,7 @@ mod tests {
             filter: Filter { tgids: vec![1, 2, 3], not_tgid: Some(4), followed: true, ..Filter::default() },
             expressions: Default::default(),
             force: false,
+            path: None,
             stack: true,
             branches: true,
             string_size: 64,

@@ -26,7 +26,7 @@ pub fn kprobe(plan: &Plan, index: u32, probe: &Probe) -> Program {
         who.identify(f, plan);
         let now = f.call(Helper::KTIME_GET_NS, &[]);
         roots.now.set(Some(now));
-        let moment = Moment { now, entry_time: None, call: None, index: i64::from(index).into() };
+        let moment = Moment { now, entry_time: None, call: None, index: i64::from(index).into(), path: None };
         write_event(f, &lines, plan, &probe.layout, &who, Source::Registers, ctx, &moment, compiler);
     });
     program
@@ -44,6 +44,10 @@ pub fn keep(plan: &Plan, index: u32, probe: &Probe) -> Program {
             branches::snapshot(f, &lines, plan, ctx);
         }
         let mut who = admit(f, &lines, plan, 0);
+        if probe.layout.path.is_some() {
+            // Whatever becomes of the call: a call within it has a path of its own.
+            super::path::begin(f, &lines, plan, ctx, index);
+        }
         let layout = paired.map_or(&probe.layout, |(_, entry)| &entry.layout);
         let roots = Roots::new(plan, layout, Source::Registers, ctx, &lines);
         let mark = |f: &mut Func<'_>, text: &str| lines.mark(f, text);
@@ -60,6 +64,7 @@ pub fn keep(plan: &Plan, index: u32, probe: &Probe) -> Program {
                 entry_time: None,
                 call: Some(call_number(f, key, i64::from(index).into())),
                 index: i64::from(at).into(),
+                path: None,
             };
             write_event(f, &lines, plan, &entry.layout, &who, Source::Registers, ctx, &moment, compiler);
         }
@@ -79,13 +84,15 @@ pub fn kretprobe(plan: &Plan, index: u32, probe: &Probe) -> Program {
         lines.mark(f, "the call's entry");
         let after = f.load(Size::DW, ctx, arch::STACK_POINTER);
         let key = f.alu(Alu::Sub, Width::W64, after, arch::FRAME_TO_RETURN);
+        let path = probe.layout.path.and_then(|_| super::path::end(f, &lines, plan, key, index));
         let (cell, start) = take_call(f, key, i64::from(index).into());
         on_cpu(f, &lines, plan);
         let mut who = Who::default();
         who.identify(f, plan);
         let now = f.call(Helper::KTIME_GET_NS, &[]);
         let call = probe.layout.call.map(|_| call_number(f, key, i64::from(index).into()));
-        let moment = Moment { now, entry_time: Some(start.into()), call, index: i64::from(index).into() };
+        let moment =
+            Moment { now, entry_time: Some(start.into()), call, index: i64::from(index).into(), path };
         let roots = Roots::new(plan, &probe.layout, Source::Kept(cell), ctx, &lines);
         roots.now.set(Some(now));
         roots.entry_time.set(Some(start.into()));

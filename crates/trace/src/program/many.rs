@@ -176,7 +176,7 @@ impl<'a> Groups<'a> {
         who.identify(f, plan);
         let now = f.call(Helper::KTIME_GET_NS, &[]);
         let cookie = f.call(Helper::GET_ATTACH_COOKIE, &[Arg::Reg(ctx)]);
-        let moment = Moment { now, entry_time: None, call: None, index: cookie.into() };
+        let moment = Moment { now, entry_time: None, call: None, index: cookie.into(), path: None };
         let here = Here::all(f, lines, plan);
         self.each(f, lines, cookie, &|f, group| {
             let Some(probe) = self.probe(group) else { return };
@@ -233,7 +233,7 @@ impl<'a> Groups<'a> {
         let cookie = f.call(Helper::GET_ATTACH_COOKIE, &[Arg::Reg(ctx)]);
         // The entry's probe comes just before the exit's.
         let index = f.alu(Alu::Sub, Width::W64, cookie, 1);
-        let moment = Moment { now, entry_time: None, call: Some(call), index: index.into() };
+        let moment = Moment { now, entry_time: None, call: Some(call), index: index.into(), path: None };
         let here = Here::all(f, lines, plan);
         self.each(f, lines, cookie, &|f, group| {
             let Some(probe) = entry(group) else { return };
@@ -263,8 +263,13 @@ impl<'a> Groups<'a> {
             let mut who = Who::default();
             who.identify(f, plan);
             let now = f.call(Helper::KTIME_GET_NS, &[]);
-            let moment =
-                Moment { now, entry_time: Some(start.into()), call: Some(call), index: cookie.into() };
+            let moment = Moment {
+                now,
+                entry_time: Some(start.into()),
+                call: Some(call),
+                index: cookie.into(),
+                path: None,
+            };
             let here = Here::all(f, lines, plan);
             self.each(f, lines, cookie, &|f, group| {
                 let Some(probe) = self.probe(group) else { return };

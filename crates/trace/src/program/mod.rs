@@ -11,6 +11,7 @@ mod gather;
 mod kprobe;
 mod many;
 mod parts;
+mod path;
 mod roots;
 mod session;
 mod source;
@@ -23,6 +24,7 @@ pub use calls::entry_time;
 pub use kprobe::{keep, kprobe, kretprobe};
 pub use many::{Ends, Group, branch, branch_entry, cookie, fork, many};
 pub use parts::{PART, Part, dispatch, part, part_entry};
+pub use path::{hits, state};
 pub use session::session;
 
 use crate::context;
@@ -64,6 +66,10 @@ pub mod maps {
     pub const PARTS: MapId = MapId(7);
     /// Array of one value like the largest of [`gathered`], all zeros: what a new entry begins as.
     pub const ZEROS: MapId = MapId(8);
+    /// Hash of the paths of calls under way, see [`super::state`].
+    pub const PATHS: MapId = MapId(10);
+    /// Array of one value like those of [`PATHS`], all zeros.
+    pub const BLANK_PATH: MapId = MapId(11);
     /// Array of one value, cells of branch records.
     pub const SNAPSHOTS: MapId = MapId(9);
     /// The first of [`gathered`].
@@ -105,8 +111,10 @@ pub mod counter {
     pub const UNREAD: u32 = 4;
     /// Events that were not gathered, for the table was full.
     pub const NO_ROOM: u32 = 5;
+    /// Calls whose path could not be kept.
+    pub const PATHLESS: u32 = 6;
     /// How many there are.
-    pub const COUNT: u32 = 6;
+    pub const COUNT: u32 = 7;
 }
 
 /// A call's cell in [`maps::CALLS`] or [`maps::KEPT`].
@@ -179,6 +187,8 @@ struct Moment {
     call: Option<Operand>,
     /// The probe, an index into the plan.
     index: Operand,
+    /// The state of the call's path, 0 if it has none.
+    path: Option<Reg>,
 }
 
 /// The program that takes a probe's event at a trampoline or tracepoint.
@@ -224,7 +234,7 @@ pub fn event(plan: &Plan, index: u32, probe: &Probe, access: ArgAccess) -> Progr
             keep_time(f, plan, ctx, exit, Some(now));
         }
         let call = probe.layout.call.map(|_| call_key(f, ctx));
-        let moment = Moment { now, entry_time, call, index: i64::from(index).into() };
+        let moment = Moment { now, entry_time, call, index: i64::from(index).into(), path: None };
         write_event(f, &lines, plan, &probe.layout, &who, access.source(), ctx, &moment, compiler);
     });
     program
@@ -442,6 +452,9 @@ fn fill(
             behind::behind(f, step, record);
         }
     }
+    if let (Some(at), Some(state)) = (layout.path, moment.path) {
+        path::copy(f, lines, state, record, at);
+    }
     lines.mark(f, "submit");
     f.call(Helper::RINGBUF_SUBMIT, &[Arg::Reg(record), Arg::Imm(0)]);
     f.ret(0);
@@ -537,6 +550,7 @@ mod tests {
             filter: Filter { tgids: vec![1, 2, 3], not_tgid: Some(4), followed: true, ..Filter::default() },
             expressions: Default::default(),
             force: false,
+            path: None,
             stack: false,
             branches: false,
             string_size: 64,

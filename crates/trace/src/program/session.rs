@@ -34,7 +34,7 @@ pub fn session(plan: &Plan, kfuncs: SessionKfuncs, index: u32, probe: &Probe, ac
                 on_cpu(f, &lines, plan);
                 who.identify(f, plan);
                 let call = Some(call_key(f, ctx));
-                let moment = Moment { now, entry_time: None, call, index: i64::from(at).into() };
+                let moment = Moment { now, entry_time: None, call, index: i64::from(at).into(), path: None };
                 write_event(f, &lines, plan, &entry.layout, &who, access.source(), ctx, &moment, compiler);
             }
             f.ret(0);
@@ -46,7 +46,13 @@ pub fn session(plan: &Plan, kfuncs: SessionKfuncs, index: u32, probe: &Probe, ac
             who.identify(f, plan);
             let now = f.call(Helper::KTIME_GET_NS, &[]);
             let call = probe.layout.call.map(|_| call_key(f, ctx));
-            let moment = Moment { now, entry_time: Some(start.into()), call, index: i64::from(index).into() };
+            let moment = Moment {
+                now,
+                entry_time: Some(start.into()),
+                call,
+                index: i64::from(index).into(),
+                path: None,
+            };
             let roots = Roots::new(plan, &probe.layout, access.source(), ctx, &lines).typed(typed);
             roots.now.set(Some(now));
             roots.entry_time.set(Some(start.into()));

@@ -1,0 +1,277 @@
+//! A function's basic blocks: runs of instructions of which, when the first has run, the others run too.
+//!
+//! A block begins at the function's entry, where a jump within the function goes, and behind every jump and return. Where an indirect
+//! jump goes is not in the code (a jump table's entries are data); such a block is found all the same if anything else makes it
+//! one, and what follows a jump or return always is one. An undefined instruction ends none: `WARN()` is one, and goes on behind it.
+
+use disasm::{Arch, Disassembler, Flow, Line, NoSymbols, Syntax, TargetKind};
+use std::collections::BTreeSet;
+
+/// A run of code, from an instruction on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Where it lies.
+    pub address: u64,
+    /// Its bytes, without padding behind.
+    pub bytes: Vec<u8>,
+}
+
+/// How a block ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// It runs into the next.
+    Next,
+    /// A conditional jump: to there, or into the next.
+    Branch(u64),
+    /// A jump: to there, in the function or out of it.
+    Jump(u64),
+    /// A jump to where the code does not tell.
+    Indirect,
+    /// To the caller.
+    Return,
+    /// A trap, or no code: nothing follows.
+    Nowhere,
+}
+
+/// A basic block.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Block {
+    /// Its first instruction.
+    pub start: u64,
+    /// Behind its last.
+    pub end: u64,
+    /// Its last instruction.
+    pub last: u64,
+    /// That instruction in AT&T's syntax.
+    pub text: String,
+    /// How it ends.
+    pub exit: Exit,
+    /// Where a probe can tell that it runs, first its beginning: the instructions up to its first call, a few at most.
+    pub places: Vec<u64>,
+}
+
+/// Instructions of a block that are tried for a probe: of the first ones few are such that none can be there.
+const MOST_PLACES: usize = 8;
+
+/// The blocks of a function.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Blocks {
+    /// By address.
+    list: Vec<Block>,
+}
+
+/// An instruction, as far as blocks go.
+struct Instruction {
+    address: u64,
+    end: u64,
+    flow: Flow,
+    target: Option<u64>,
+    filler: bool,
+    text: String,
+}
+
+impl Blocks {
+    /// The blocks of a function's parts. `returns`: whether a jump to there returns to the caller (the kernel's return thunks).
+    pub fn of(parts: &[Part], arch: Arch, returns: impl Fn(u64) -> bool) -> Blocks {
+        let decoded: Vec<Vec<Instruction>> = parts.iter().map(|part| decode(part, arch)).collect();
+        let mut leaders: Vec<u64> = parts.iter().map(|part| part.address).collect();
+        for instruction in decoded.iter().flatten() {
+            leaders.extend(instruction.target);
+            if ends(instruction.flow) {
+                leaders.push(instruction.end);
+            }
+        }
+        let jumps: BTreeSet<u64> = decoded.iter().flatten().filter_map(|i| i.target).collect();
+        let leaders: BTreeSet<u64> = leaders.into_iter().collect();
+        let mut list: Vec<Block> = Vec::new();
+        for part in &decoded {
+            let begins = |i: &Instruction| leaders.contains(&i.address);
+            let mut falls = true;
+            for run in part.chunk_by(|_, next| !begins(next)) {
+                let is_reached = falls || run.first().is_some_and(|first| jumps.contains(&first.address));
+                falls = run.last().is_some_and(|last| last.flow.falls_through());
+                // Filler that nothing runs into and no jump goes to is there for the next block's alignment.
+                if is_reached || !run.iter().all(|i| i.filler) {
+                    list.extend(block(run, &returns));
+                }
+            }
+        }
+        list.sort_by_key(|block| block.start);
+        Blocks { list }
+    }
+
+    /// All of them, by address.
+    pub fn list(&self) -> &[Block] {
+        &self.list
+    }
+
+    /// The block that an address lies in, by its place in the list.
+    pub fn at(&self, address: u64) -> Option<usize> {
+        let at = self.list.partition_point(|block| block.start <= address).checked_sub(1)?;
+        self.list.get(at).is_some_and(|block| address < block.end).then_some(at)
+    }
+
+    /// The block that begins at an address.
+    pub fn beginning(&self, address: u64) -> Option<usize> {
+        self.list.binary_search_by_key(&address, |block| block.start).ok()
+    }
+
+    /// The blocks that may come after one, each with whether a jump goes there; `None` behind an indirect jump, when any may.
+    pub fn after(&self, index: usize) -> Option<Vec<(usize, bool)>> {
+        let Some(block) = self.list.get(index) else { return Some(Vec::new()) };
+        let next = || self.beginning(block.end).map(|next| (next, false));
+        let there = |to| self.beginning(to).map(|there| (there, true));
+        Some(match block.exit {
+            Exit::Next => next().into_iter().collect(),
+            Exit::Branch(to) => there(to).into_iter().chain(next()).collect(),
+            Exit::Jump(to) => there(to).into_iter().collect(),
+            Exit::Indirect => return None,
+            Exit::Return | Exit::Nowhere => Vec::new(),
+        })
+    }
+}
+
+/// Whether a block ends behind such an instruction.
+fn ends(flow: Flow) -> bool {
+    matches!(flow, Flow::Jump | Flow::Branch | Flow::IndirectJump | Flow::Return | Flow::Invalid)
+}
+
+fn decode(part: &Part, arch: Arch) -> Vec<Instruction> {
+    let mut disassembler = Disassembler::new(arch, Syntax::Att);
+    let mut lines = disassembler.decode(&part.bytes, part.address, &NoSymbols);
+    let mut all = Vec::new();
+    while let Some(line) = lines.next_line() {
+        let Line::Instruction(i) = line else { continue };
+        let jump = i.targets.iter().find(|target| target.kind == TargetKind::Jump);
+        let keeps = ends(i.flow);
+        all.push(Instruction {
+            address: i.address,
+            end: i.address.saturating_add(i.bytes.len() as u64),
+            flow: i.flow,
+            target: jump.map(|target| target.address),
+            filler: i.mnemonic().contains("nop") || matches!(i.text, "int3" | "xchg %ax,%ax"),
+            text: if keeps { i.text.to_string() } else { String::new() },
+        });
+    }
+    all
+}
+
+fn block(run: &[Instruction], returns: &impl Fn(u64) -> bool) -> Option<Block> {
+    let (first, last) = (run.first()?, run.last()?);
+    let exit = match (last.flow, last.target) {
+        (Flow::Branch, Some(to)) => Exit::Branch(to),
+        (Flow::Jump, Some(to)) if returns(to) => Exit::Return,
+        (Flow::Jump, Some(to)) => Exit::Jump(to),
+        (Flow::IndirectJump, _) => Exit::Indirect,
+        (Flow::Return, _) => Exit::Return,
+        (Flow::Trap | Flow::Invalid | Flow::Jump, _) => Exit::Nowhere,
+        (Flow::Next | Flow::Call | Flow::IndirectCall | Flow::Branch, _) => Exit::Next,
+    };
+    let calls = |i: &&Instruction| matches!(i.flow, Flow::Call | Flow::IndirectCall);
+    let before_call = run.iter().position(|i| calls(&i)).map_or(run.len(), |call| call + 1);
+    let places = run.iter().take(before_call.min(MOST_PLACES)).map(|i| i.address).collect();
+    Some(Block {
+        start: first.address,
+        end: last.end,
+        last: last.address,
+        text: last.text.clone(),
+        exit,
+        places,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BASE: u64 = 0xffff_ffff_8100_0000;
+
+    fn blocks(bytes: &[u8]) -> Blocks {
+        let part = Part { address: BASE, bytes: bytes.to_vec() };
+        Blocks::of(&[part], Arch::X86_64, |to| to == BASE + 0x100)
+    }
+
+    fn shown(blocks: &Blocks) -> Vec<(u64, u64, Exit)> {
+        blocks.list().iter().map(|b| (b.start - BASE, b.end - BASE, b.exit)).collect()
+    }
+
+    #[test]
+    fn a_loop_has_three_blocks() {
+        // xor eax,eax; L: inc eax; dec rsi; jne L; jmp return thunk
+        let blocks = blocks(&[
+            0x31, 0xc0, 0xff, 0xc0, 0x48, 0xff, 0xce, 0x75, 0xf9, 0xe9, 0xf2, 0x00, 0x00, 0x00, 0xcc, 0xcc,
+        ]);
+        assert_eq!(
+            shown(&blocks),
+            [(0, 2, Exit::Next), (2, 9, Exit::Branch(BASE + 2)), (9, 14, Exit::Return)]
+        );
+        assert_eq!(blocks.after(0), Some(vec![(1, false)]));
+        assert_eq!(blocks.after(1), Some(vec![(1, true), (2, false)]));
+        assert_eq!(blocks.after(2), Some(vec![]));
+        assert_eq!(blocks.at(BASE + 8), Some(1));
+        assert_eq!((blocks.at(BASE + 14), blocks.at(BASE - 1)), (None, None), "padding, and before");
+        assert_eq!(blocks.beginning(BASE + 3), None);
+        assert!(blocks.list()[1].text.starts_with("jne"), "{}", blocks.list()[1].text);
+    }
+
+    #[test]
+    fn a_warning_goes_on_and_can_be_probed_behind_it() {
+        // test edi,edi; jne W; ret; W: ud2; jmp back to ret
+        let blocks = blocks(&[0x85, 0xff, 0x75, 0x01, 0xc3, 0x0f, 0x0b, 0xeb, 0xfb]);
+        assert_eq!(
+            shown(&blocks),
+            [(0, 4, Exit::Branch(BASE + 5)), (4, 5, Exit::Return), (5, 9, Exit::Jump(BASE + 4))]
+        );
+        assert_eq!(blocks.list()[2].places, [BASE + 5, BASE + 7]);
+    }
+
+    #[test]
+    fn a_probe_is_never_behind_a_call() {
+        // nop; call; inc eax; ret
+        let blocks = blocks(&[0x90, 0xe8, 0, 0, 0, 0, 0xff, 0xc0, 0xc3]);
+        assert_eq!(blocks.list()[0].places, [BASE, BASE + 1]);
+    }
+
+    #[test]
+    fn what_follows_an_indirect_jump_is_a_block_and_filler_is_none() {
+        // jmp *rax; nopw; inc eax; ret; int3; jmp $
+        let code = [0xff, 0xe0, 0x66, 0x90, 0xff, 0xc0, 0xc3, 0xcc, 0xeb, 0xfe];
+        let blocks = blocks(&code);
+        // The filler runs into what may be jumped to: one block.
+        assert_eq!(
+            shown(&blocks),
+            [(0, 2, Exit::Indirect), (2, 7, Exit::Return), (8, 10, Exit::Jump(BASE + 8))]
+        );
+        assert_eq!(blocks.after(0), None);
+    }
+
+    #[test]
+    fn the_cold_part_belongs_to_it() {
+        let hot = Part { address: BASE, bytes: vec![0x75, 0x7e, 0xc3] };
+        let cold = Part { address: BASE + 0x80, bytes: vec![0x90, 0xe9, 0x7c, 0xff, 0xff, 0xff] };
+        let blocks = Blocks::of(&[hot, cold], Arch::X86_64, |_| false);
+        assert_eq!(
+            shown(&blocks),
+            [(0, 2, Exit::Branch(BASE + 0x80)), (2, 3, Exit::Return), (0x80, 0x86, Exit::Jump(BASE + 2))]
+        );
+        assert_eq!(blocks.after(0), Some(vec![(2, true), (1, false)]));
+    }
+
+    #[test]
+    fn any_bytes_have_blocks_that_follow_each_other() {
+        let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
+        for _ in 0..200 {
+            let bytes: Vec<u8> = (0..64)
+                .map(|_| {
+                    seed ^= seed << 13;
+                    seed ^= seed >> 7;
+                    seed ^= seed << 17;
+                    seed as u8
+                })
+                .collect();
+            let blocks = blocks(&bytes);
+            assert!(blocks.list().windows(2).all(|w| w[0].end <= w[1].start), "{bytes:x?}");
+            assert!(blocks.list().iter().all(|b| b.start < b.end && (b.start..b.end).contains(&b.last)));
+        }
+    }
+}

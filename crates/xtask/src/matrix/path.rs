@@ -1,0 +1,155 @@
+//! The executed path of calls, by a kprobe on each basic block. `cargo xtask paths` holds it against what qemu executed.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context, Result, anyhow, ensure};
+use serde_json::Value;
+
+use super::Check;
+use super::judging::{json, refused, summary};
+
+pub(super) const CHECKS: &[Check] = &[
+    Check {
+        name: "--output-path: an open that fails goes another way than one that works, each path whole",
+        command: "btrace -k path_openat --output-path --json -c 'cat /proc/version /nonexistent >/dev/null 2>&1; true'",
+        judge: |ran| {
+            ensure!(ran.status == 0, "exit status {}", ran.status);
+            let (mut good, mut bad) = (BTreeSet::new(), Vec::new());
+            for event in json(ran)? {
+                let path = whole(&event)?;
+                match event["retval"]["error"].as_str() {
+                    None => good.extend(path),
+                    Some("ENOENT") => bad.push(path),
+                    Some(_) => {}
+                }
+            }
+            let fails_alone = |path: &Vec<u64>| path.iter().any(|offset| !good.contains(offset));
+            ensure!(!good.is_empty() && !bad.is_empty(), "{} failed", bad.len());
+            ensure!(bad.iter().all(fails_alone), "the same blocks");
+            Ok(())
+        },
+    },
+    Check {
+        name: "--output-path: a line for each branch taken, the last one from where it returned",
+        command: "btrace -k vfs_read --output-path --limit-events 3 -c 'workloads read-zero 3 512' && btrace -v -k vfs_read --output-path \
+                  --limit-events 1 -c 'workloads read-zero 3 512'",
+        judge: |ran| {
+            ensure!(ran.status == 0, "exit status {}", ran.status);
+            let events: Vec<&str> = ran.stdout.split("vfs_read args=").skip(1).collect();
+            ensure!(events.len() == 4, "{} events", events.len());
+            for (at, event) in events.iter().enumerate() {
+                let mut lines = event.lines().skip(1);
+                ensure!(lines.next() == Some("Path:"), "{event}");
+                let rows: Vec<&str> = lines.collect();
+                let (last, jumps) = rows.split_last().context("no rows")?;
+                ensure!(last.contains("vfs_read+0x") && last.ends_with(" -> returned"), "{last}");
+                ensure!(!jumps.is_empty(), "no branch");
+                let verbose = at == 3;
+                for row in jumps {
+                    let (from, to) = row.split_once(" -> ").unwrap_or((row, ""));
+                    let stays = verbose && row.ends_with(" not taken");
+                    ensure!(from.contains("vfs_read+0x") && (stays || to.contains("vfs_read+0x")), "{row}");
+                    ensure!(row.starts_with("0xffffffff") == verbose, "{row}");
+                }
+            }
+            Ok(())
+        },
+    },
+    Check {
+        name: "--path-summary --errors: where a bind on a used port, and an unknown netlink message, go wrong",
+        command: "btrace -k __inet_bind --path-summary --errors -c 'workloads bind-used' && btrace -k rtnetlink_rcv_msg --path-summary --errors -c \
+                  'workloads netlink-bad'",
+        judge: |ran| {
+            ensure!(ran.status == 0, "exit status {}", ran.status);
+            for function in ["__inet_bind", "rtnetlink_rcv_msg"] {
+                let head = format!("; {function}: 2 calls, 1 of them failed; ");
+                ensure!(ran.stdout.contains(&head), "no {head:?}");
+                let came = format!("; 1 of 1 failing calls, and no other, came to {function}");
+                ensure!(ran.stdout.contains(&came), "no {came:?}");
+            }
+            // EOPNOTSUPP, 95, is made there.
+            ensure!(ran.stdout.contains("$0xffffffa1"), "the error's number is in none of the blocks");
+            ensure!(!ran.stdout.contains(" args=("), "events are printed");
+            Ok(())
+        },
+    },
+    Check {
+        name: "--path-summary: how often each block ran, as text and JSON",
+        command: "btrace -k vfs_read --path-summary -c 'workloads read-zero 7 512' && btrace -k vfs_read --path-summary --json -c 'workloads read-zero 7 512'",
+        judge: |ran| {
+            ensure!(ran.status == 0, "exit status {}", ran.status);
+            let calls = |text: &str| {
+                let line = text.lines().find(|l| l.starts_with("; vfs_read: "))?;
+                line.split_ascii_whitespace().nth(2)?.parse::<u64>().ok()
+            };
+            let calls = calls(&ran.stdout).context("no head")?;
+            ensure!(calls >= 7, "{calls} calls");
+            let first = ran.stdout.lines().find(|line| line.contains(" | 0x")).context("no listing")?;
+            ensure!(first.trim_start().starts_with(&format!("{calls} | 0x")), "{first}");
+            ensure!(ran.stdout.lines().any(|line| line.trim_start().starts_with("- | 0x")), "all blocks ran");
+            let last = ran.stdout.lines().last().context("no JSON")?;
+            let object: Value = serde_json::from_str(last)?;
+            ensure!(object["path_summary"] == "vfs_read" && object["partial"] == 0, "{object}");
+            let entry = &object["blocks"][0];
+            ensure!(
+                entry["offset"] == 0 && entry["hits"] == object["calls"] && entry["calls"] == object["calls"],
+                "{entry}"
+            );
+            Ok(())
+        },
+    },
+    Check {
+        name: "--output-path: too many blocks are refused, with how many there are",
+        command: "btrace -k path_openat --output-path --path-blocks 5",
+        judge: |ran| refused(ran, "at most 5 are probed (--path-blocks "),
+    },
+    Check {
+        name: "--output-path: Ctrl-C and SIGKILL leave no probe",
+        command: r#"
+            probes() { wc -l </sys/kernel/debug/kprobes/list; }
+            for signal in INT KILL; do
+                traced -k vfs_read --output-path -o /dev/null
+                [ $(probes) -gt 10 ] && echo attached
+                kill -$signal $b; wait $b; echo "status $?"
+                for i in $(seq 50); do [ $(probes) = 0 ] && break; sleep 0.2; done
+                echo "left $(probes)"
+            done"#,
+        judge: |ran| {
+            ensure!(
+                ran.stdout == "attached\nstatus 0\nleft 0\nattached\nstatus 137\nleft 0\n",
+                "{}",
+                ran.stdout
+            );
+            Ok(())
+        },
+    },
+    Check {
+        name: "--output-path under load: thousands of calls, every path whole or said not to be",
+        command: "btrace -k vfs_read --output-path --json --buffer-size 64M -o /tmp/o -c 'workloads threads 4 1000'; s=$?; \
+                  wc -l </tmp/o; grep -c '\"whole\":true' /tmp/o; exit $s",
+        judge: |ran| {
+            ensure!(ran.status == 0, "exit status {}", ran.status);
+            let (printed, lost) = summary(ran)?;
+            let mut numbers = ran.stdout.lines().map(|line| line.trim().parse::<u64>());
+            let (lines, whole) = (numbers.next().context("lines")??, numbers.next().context("whole")??);
+            ensure!(lines == printed && lost == 0 && printed >= 4000, "{lines} of {printed}, {lost} lost");
+            ensure!(whole == lines, "{whole} of {lines} paths are whole");
+            Ok(())
+        },
+    },
+];
+
+/// The offsets of a path's blocks, which must be one, from the entry to the return.
+fn whole(event: &Value) -> Result<Vec<u64>> {
+    schema::Schema::event().and_then(|schema| schema.check(event)).map_err(|e| anyhow!("{e}: {event}"))?;
+    let path = &event["path"];
+    ensure!(path["whole"] == true, "not whole: {path}");
+    let blocks = path["blocks"].as_array().context("no blocks")?;
+    let (first, last) = (blocks.first().context("no block")?, blocks.last().context("no block")?);
+    ensure!(first["by"] == "entry" && first["from"]["offset"] == 0, "{first}");
+    let instruction = last["instruction"].as_str().unwrap_or_default();
+    ensure!(instruction.starts_with("ret") || instruction.starts_with("jmp"), "{last}");
+    let seen = blocks.iter().filter(|block| block["seen"] == true).count() as u64;
+    ensure!(path["hits"].as_u64() == Some(seen), "{seen} blocks seen: {path}");
+    blocks.iter().map(|block| block["from"]["offset"].as_u64().context("no offset")).collect()
+}
