@@ -17,6 +17,12 @@ use std::time::{Duration, Instant};
 
 use crate::sys;
 
+/// What is to be run.
+const COMMAND: &str = "/lab/command";
+
+/// Bytes of a command that is given to the shell as an argument.
+const LONGEST_ARGUMENT: usize = 100_000;
+
 /// Does all of it. Does not return: the host ends the machine once it has the exit status.
 pub fn run() -> ! {
     if std::process::id() != 1 {
@@ -47,7 +53,7 @@ fn guest(control: &mut Option<File>) -> Result<(), String> {
     sys::set_host_name("lab").map_err(|error| format!("setting the host name: {error}"))?;
     sys::interface_up("lo").map_err(|error| format!("bringing loopback up: {error}"))?;
 
-    let command = fs::read_to_string("/lab/command").map_err(|error| format!("/lab/command: {error}"))?;
+    let command = fs::read_to_string(COMMAND).map_err(|error| format!("{COMMAND}: {error}"))?;
     let settle =
         fs::read_to_string("/lab/settle").ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0);
     thread::sleep(Duration::from_millis(settle));
@@ -58,7 +64,13 @@ fn guest(control: &mut Option<File>) -> Result<(), String> {
     };
     say_now(control, "ready");
     let mut child = Command::new("/bin/sh");
-    child.arg("-c").arg(command).current_dir("/root").stdin(Stdio::null());
+    // The kernel takes no argument of more than 128 KiB (MAX_ARG_STRLEN), and the matrix is longer.
+    if command.len() < LONGEST_ARGUMENT {
+        child.arg("-c").arg(command);
+    } else {
+        child.arg(COMMAND);
+    }
+    child.current_dir("/root").stdin(Stdio::null());
     child.stdout(Stdio::piped()).stderr(Stdio::piped());
     child.env_clear().env("PATH", "/bin").env("HOME", "/root").env("USER", "root").env("TERM", "dumb");
     child.env("SHELL", "/bin/sh").env("BTRACE_LAB", "1");
