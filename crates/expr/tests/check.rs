@@ -164,10 +164,11 @@ fn what_is_known_of_aggregates() {
     assert_eq!(name("avg(bits->u7)"), "unsigned long");
     let lhist = aggregate("lhist(i, -10, 10, 5)");
     assert_eq!(lhist.function, Function::LHist { low: -10, high: 10, step: 5 });
-    let keyed = aggregate("count() by ($comm, i, n->name, str(str, 200))");
+    let keyed = aggregate("count() by ($comm, i, n->name, str(str, 200), str(str))");
     assert!(keyed.value.is_none());
-    assert_eq!(keyed.keys.len(), 4);
+    assert_eq!(keyed.keys.len(), 5);
     assert!(matches!(keyed.keys[0], Output::Text(Text::Comm, Some(16))));
     assert!(matches!(keyed.keys[2], Output::Text(Text::Memory { most: Some(16), .. }, Some(16))));
-    assert!(matches!(keyed.keys[3], Output::Text(Text::Memory { .. }, Some(64))));
+    assert!(matches!(keyed.keys[3], Output::Text(Text::Memory { .. }, Some(200))));
+    assert!(matches!(keyed.keys[4], Output::Text(Text::Memory { .. }, Some(63))));
 }

@@ -60,8 +60,9 @@ impl Checker<'_> {
             };
         }
         // `AF_INET` and its like.
-        let macros =
-            name.len() > 1 && name.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_');
+        let macros = !hint.contains("did you mean")
+            && name.len() > 1
+            && name.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_');
         if macros {
             hint += "; if it is a macro: those are in no BTF, write its value";
         }

@@ -73,11 +73,6 @@ impl Checker<'_> {
             return self.context_test(of.span, &texts, negated);
         }
         let text = self.text(of)?;
-        for (literal, span) in &texts {
-            if text == Text::Comm && literal.len() > 15 {
-                return Err(Error::new(*span, "a thread's name has at most 15 bytes: this never holds"));
-            }
-        }
         for (text, span) in &texts {
             if text.len() > MOST_COMPARED {
                 return Err(Error::new(*span, format!("at most {MOST_COMPARED} bytes can be compared")));
