@@ -75,6 +75,8 @@ impl Attacher<'_> {
             .iter()
             .filter_map(|i| Some((*i, self.plan.probes.get(*i)?)))
             .filter(|(_, p)| p.target.kind == TargetKind::Function && p.target.address.is_none())
+            // Those have a program at each of their blocks besides.
+            .filter(|(_, p)| !p.layout.has_path())
             .collect();
         if functions.len() < MANY {
             return served;

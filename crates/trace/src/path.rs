@@ -9,8 +9,8 @@ use crate::error::Error;
 use crate::plan::{Plan, Probe};
 use crate::target;
 use disasm::Arch;
-use std::collections::BTreeSet;
-use symbols::{Live, Table};
+use std::collections::{BTreeSet, HashMap};
+use symbols::{Live, Symbol, Table};
 
 /// Hits that are kept of one call.
 pub const HITS: u32 = 512;
@@ -206,6 +206,12 @@ pub(crate) fn find_code(plan: &mut Plan, wanted: Wanted) -> Result<(), Error> {
     let table = Table::load().map_err(|error| lacking(error.to_string()))?;
     let live = Live::open().map_err(|error| lacking(error.to_string()))?;
     let most_blocks = wanted.most_blocks;
+    // In one pass: reading kallsyms takes long.
+    let wanted = plan.probes.iter().filter(|probe| probe.layout.path.is_some());
+    let names: BTreeSet<&str> = wanted.map(|probe| probe.target.name.as_str()).collect();
+    let names: Vec<&str> = names.into_iter().collect();
+    let found = symbols::namesakes(&names).map_err(|error| lacking(error.to_string()))?;
+    let named: HashMap<&str, Vec<Symbol>> = names.into_iter().zip(found).collect();
     let mut left = most_blocks as usize;
     let mut refused = Vec::new();
     let mut codes = Vec::with_capacity(plan.probes.len());
@@ -214,7 +220,7 @@ pub(crate) fn find_code(plan: &mut Plan, wanted: Wanted) -> Result<(), Error> {
             codes.push(None);
             continue;
         }
-        match code_of(probe, &table, &live) {
+        match code_of(probe, &named, &table, &live) {
             Ok(code) if code.blocks.list().len() > left => {
                 let count = code.blocks.list().len();
                 let others = most_blocks as usize - left;
@@ -247,11 +253,17 @@ pub(crate) fn find_code(plan: &mut Plan, wanted: Wanted) -> Result<(), Error> {
 }
 
 /// The code of one function.
-fn code_of(probe: &Probe, table: &Table, live: &Live) -> Result<Code, String> {
+fn code_of(
+    probe: &Probe,
+    named: &HashMap<&str, Vec<Symbol>>,
+    table: &Table,
+    live: &Live,
+) -> Result<Code, String> {
     let target = &probe.target;
+    let found = named.get(target.name.as_str()).cloned().unwrap_or_default();
     let (name, address) = match target.address {
         Some(address) => (target.name.clone(), address),
-        None => match target::places_of(target).as_slice() {
+        None => match target::places_among(target, found).as_slice() {
             [] => {
                 return Err("/proc/kallsyms has no function of that name (it was inlined everywhere)".into());
             }

@@ -507,8 +507,12 @@ pub(crate) fn variants(name: &str) -> Vec<symbols::Symbol> {
 /// The functions that a target's name stands for, by the kernel's symbol table: those of the very name, in its module; else
 /// the copies that the compiler made of it. A `.cold` part is no function: it is jumped to.
 pub(crate) fn places_of(target: &Target) -> Vec<symbols::Symbol> {
-    let mut found = variants(&target.name);
-    found.retain(|s| s.module == target.module && !s.name.contains(".cold"));
+    places_among(target, variants(&target.name))
+}
+
+/// The same of symbols that have its name or base name.
+pub(crate) fn places_among(target: &Target, mut found: Vec<symbols::Symbol>) -> Vec<symbols::Symbol> {
+    found.retain(|s| s.is_text() && s.module == target.module && !s.name.contains(".cold"));
     if found.iter().any(|s| s.name == target.name) {
         found.retain(|s| s.name == target.name);
     }
