@@ -99,6 +99,24 @@ pub(super) const CHECKS: &[Check] = &[
         },
     },
     Check {
+        name: "--output-path of a score of functions: each has its own path",
+        command: "btrace -k '{vfs_read,vfs_write,ksys_read,ksys_write,rw_verify_area,do_dentry_open,vfs_open,vfs_statx,cp_new_stat,filename_lookup,path_lookupat,\
+                  complete_walk,may_open,getname_flags,vfs_fstat,ksys_lseek,__fdget_pos,fput,dput,path_put,set_root,nd_jump_root}' --path-blocks 4000 \
+                  --output-path --json -c 'cat /proc/version /nonexistent >/dev/null 2>&1; true'",
+        judge: |ran| {
+            ensure!(ran.status == 0, "exit status {}", ran.status);
+            let mut functions = BTreeSet::new();
+            for event in json(ran)? {
+                let name = event["target"].as_str().unwrap_or_default().to_string();
+                whole(&event).with_context(|| name.clone())?;
+                ensure!(event["method"] == "kprobe", "{name}: {}", event["method"]);
+                functions.insert(name);
+            }
+            ensure!(functions.len() >= 10, "{functions:?}");
+            Ok(())
+        },
+    },
+    Check {
         name: "--output-path: too many blocks are refused, with how many there are",
         command: "btrace -k path_openat --output-path --path-blocks 5",
         judge: |ran| refused(ran, "at most 5 are probed (--path-blocks "),
