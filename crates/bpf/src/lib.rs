@@ -54,5 +54,5 @@ pub use poll::{wait_readable, wait_writable};
 pub use process::{Held, Watched, lower_thread_priority, pid_namespace_is_initial, raise_limits};
 pub use prog::{AttachTo, AttachType, Load, ProgInfo, ProgType, Program, TestRun, TestRunOutput};
 pub use ringbuf::{Drained, RingBuf};
-pub use signals::{Signal, Signals};
+pub use signals::{Signal, Signals, interrupt_ends_us};
 pub use sys::{monotonic_ns, realtime_offset_ns};
