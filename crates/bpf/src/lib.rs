@@ -31,6 +31,7 @@ mod prog;
 mod ringbuf;
 mod signals;
 mod sys;
+mod tracefs;
 
 pub use branch_records::{BranchFilter, BranchRecords};
 pub use btf::{BtfObject, load_btf, module_btf};
@@ -56,3 +57,4 @@ pub use prog::{AttachTo, AttachType, Load, ProgInfo, ProgType, Program, TestRun,
 pub use ringbuf::{Drained, RingBuf};
 pub use signals::{Signal, Signals, interrupt_ends_us};
 pub use sys::{monotonic_ns, realtime_offset_ns};
+pub use tracefs::Tracefs;

@@ -15,6 +15,7 @@ use bpf::{AttachTo, AttachType, BtfObject, KprobeAt, Link, Load, Map, MapType, P
 use std::fmt;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd};
+use std::path::Path;
 
 /// A way to attach one program to one place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,7 +127,7 @@ pub fn place(kernel: &Kernel, kind: Option<TargetKind>, text: &str) -> Result<Ta
         None => vec![TargetKind::Tracepoint, TargetKind::Function],
     };
     let wrong = |reason: String| Error::Pattern { pattern: text.into(), reason };
-    let (mut found, mut absent) = (Vec::new(), None);
+    let (mut found, mut errors) = (Vec::new(), Vec::new());
     for kind in kinds {
         let spec = TargetSpec::new(kind, text, false)?;
         if spec.pattern.is_glob() {
@@ -134,17 +135,25 @@ pub fn place(kernel: &Kernel, kind: Option<TargetKind>, text: &str) -> Result<Ta
         }
         match target::resolve(kernel, &[spec]) {
             Ok(resolved) => found.extend(resolved.targets),
-            // The function's error comes last, and has the better hint.
-            Err(error @ Error::Unknown { .. }) => absent = Some(error),
-            Err(error) => return Err(error),
+            Err(error) => errors.push(error),
         }
     }
+    // What stands before a colon is a module for a function, a system for a tracepoint.
+    let scope = text.split_once(':').map(|(scope, _)| scope);
+    let is_module = scope.is_some_and(|scope| Path::new("/sys/module").join(scope).is_dir());
+    // The function's comes last; of a plain name it has the better hint.
+    let worst = |errors: Vec<Error>| {
+        let last = errors.len().saturating_sub(1);
+        let told = |error: &Error| !matches!(error, Error::Unknown { .. });
+        let first = if is_module { last } else { errors.iter().position(told).unwrap_or(last) };
+        errors.into_iter().nth(first)
+    };
     let one = match (found.pop(), found.is_empty()) {
         (Some(one), true) => one,
         (Some(_), false) => {
             return Err(wrong("a function and a tracepoint have that name: say which with -k or -t".into()));
         }
-        (None, _) => return Err(absent.unwrap_or_else(|| wrong("nothing has that name".into()))),
+        (None, _) => return Err(worst(errors).unwrap_or_else(|| wrong("nothing has that name".into()))),
     };
     if one.kind == TargetKind::Function
         && let Some(reason) = danger::reason(&one.name, false)
@@ -378,6 +387,9 @@ impl<'a> Ways<'a> {
 
     /// The same, and attaches it.
     fn attach(&self, way: Way, load: Load<'_>) -> Result<(Link, Program), Refusal> {
+        if matches!(way, Way::Kprobe | Way::Kretprobe) && bpf::kprobes_exist().is_err() {
+            return Err(missing("this kernel has no kprobes (CONFIG_KPROBE_EVENTS)"));
+        }
         let id = if way == Way::Tp { Some(self.tracefs_id()?) } else { None };
         let program = self.load(way, load)?;
         let (_, attach_type, _) = way.kind();
@@ -404,10 +416,19 @@ impl<'a> Ways<'a> {
 
     /// The tracepoint's number, which tracefs alone tells.
     fn tracefs_id(&self) -> Result<u64, Refusal> {
-        let Some(folder) = systems::tracefs() else {
-            return Err(missing(
-                "tracefs, which has the tracepoint's number, is not mounted (btrace mounts nothing)",
-            ));
+        // Where it is not mounted a mount will do that is at no place.
+        let mut detached = None;
+        let folder = match systems::tracefs() {
+            Some(folder) => folder,
+            None => match bpf::Tracefs::detached() {
+                Ok(tracefs) => detached.insert(tracefs).path(),
+                Err(error) => {
+                    let refusal = abilities::refusal(error);
+                    let reason =
+                        format!("tracefs, which has the tracepoint's number, is not mounted: {refusal}");
+                    return Err(Refusal { reason, ..refusal });
+                }
+            },
         };
         let folder = folder.join("events");
         let systems = folder.read_dir().map_err(|error| Refusal {

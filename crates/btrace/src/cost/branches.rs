@@ -141,6 +141,40 @@ mod tests {
         assert_eq!(taken(Runs::AtEntry, &[]), None);
     }
 
+    /// An end of a branch as the article prints it, `0x…:name+0x17 (file:line)`: its address, where the function begins, its name.
+    fn end(text: &str) -> Option<(u64, u64, &str)> {
+        let (address, symbol) = text.get(text.find("0x")? + 2..)?.split_once(':')?;
+        let (name, offset) = symbol.split(' ').next()?.split_once("+0x")?;
+        let address = u64::from_str_radix(address, 16).ok()?;
+        Some((address, address - u64::from_str_radix(offset, 16).ok()?, name))
+    }
+
+    /// What the article's records come to, from a function of its to a program of its.
+    fn of_the_article(stack: usize, place: &str, program: &str) -> Option<Taken> {
+        const ARTICLE: &str = include_str!("../render/branches/article.txt");
+        let lines = ARTICLE.split("\n\n").nth(stack)?.lines();
+        let both =
+            lines.filter_map(|line| line.split_once(" -> ")).filter_map(|(a, b)| Some((end(a)?, end(b)?)));
+        let both: Vec<_> = both.collect();
+        let code = |name: &str, bytes: u64| {
+            let start = both.iter().flat_map(|(a, b)| [a, b]).find(|end| end.2 == name)?.1;
+            Some(start..start + bytes)
+        };
+        let ends =
+            Ends { place: vec![code(place, 0x200)?], program: code(program, 0x100)?, runs: Runs::AtEntry };
+        let records: Vec<Branch> = both.iter().rev().map(|(from, to)| (from.0, to.0)).collect();
+        ends.taken(&records, |_| false)
+    }
+
+    #[test]
+    fn the_articles_records_are_counted_as_in_the_article() {
+        let whole = |count| Some(Taken { count, whole: true });
+        assert_eq!(of_the_article(2, "tcp_connect", "k_tcp_connect"), whole(16));
+        assert_eq!(of_the_article(3, "k_tcp_connect", "fentry_fn"), whole(8));
+        // It counts its own way into the program too, a jump to a trampoline: 8.
+        assert_eq!(of_the_article(1, "__tcf_qdisc_find.part.0", "tp__netlink_extack"), whole(7));
+    }
+
     #[test]
     fn what_most_say_counts() {
         let taken = |count, whole| Taken { count, whole };
