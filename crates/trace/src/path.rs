@@ -247,9 +247,29 @@ pub(crate) fn find_code(plan: &mut Plan, wanted: Wanted) -> Result<(), Error> {
     {
         return Err(Error::Target { target: target.clone(), reason: format!("--output-path: {reason}") });
     }
-    plan.codes = codes;
+    keep_coded(plan, codes);
     plan.refused.extend(refused);
     Ok(())
+}
+
+/// Takes out of a plan the probes whose paths are wanted and whose code was refused, with what they are paired with.
+fn keep_coded(plan: &mut Plan, codes: Vec<Option<Code>>) {
+    let has = |probe: &Probe, code: Option<&Option<Code>>| {
+        probe.layout.path.is_none() || code.is_some_and(Option::is_some)
+    };
+    let own: Vec<bool> = plan.probes.iter().enumerate().map(|(i, p)| has(p, codes.get(i))).collect();
+    let stays = |at: u32| own.get(at as usize).copied().unwrap_or_default();
+    let stay: Vec<bool> =
+        plan.probes.iter().zip(&own).map(|(p, own)| *own && p.pair.is_none_or(stays)).collect();
+    // The pair's new place: before it are those that stay.
+    let place =
+        |at: u32| stay.get(..at as usize).map(|before| before.iter().filter(|stays| **stays).count() as u32);
+    let probes = std::mem::take(&mut plan.probes);
+    for ((mut probe, code), _) in probes.into_iter().zip(codes).zip(&stay).filter(|(_, stays)| **stays) {
+        probe.pair = probe.pair.and_then(place);
+        plan.probes.push(probe);
+        plan.codes.push(code);
+    }
 }
 
 /// The code of one function.

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::Check;
 use super::judging::{json, refused, summary};
+use crate::frames::Ran;
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
@@ -105,13 +106,28 @@ pub(super) const CHECKS: &[Check] = &[
                   --output-path --json -c 'cat /proc/version /nonexistent >/dev/null 2>&1; true'",
         judge: |ran| {
             ensure!(ran.status == 0, "exit status {}", ran.status);
+            let unprobed = announced(ran);
             let mut functions = BTreeSet::new();
+            let mut partly = BTreeSet::new();
             for event in json(ran)? {
                 let name = event["target"].as_str().unwrap_or_default().to_string();
-                whole(&event).with_context(|| name.clone())?;
                 ensure!(event["method"] == "kprobe", "{name}: {}", event["method"]);
+                // Only where a block without probe was named may a path lack a step.
+                if event["path"]["whole"] == false && unprobed.contains(&name) {
+                    partly.insert(name);
+                    continue;
+                }
+                whole(&event).with_context(|| name.clone())?;
                 functions.insert(name);
             }
+            functions.retain(|name| !partly.contains(name));
+            // Where several functions have a name, one line says so.
+            let untraced: Vec<&str> =
+                ran.stderr.lines().filter(|line| line.contains(": not traced: ")).collect();
+            let named: BTreeSet<&str> =
+                untraced.iter().filter_map(|line| line.split(": not traced: ").next()).collect();
+            ensure!(named.len() == untraced.len(), "twice: {untraced:?}");
+            ensure!(partly.len() <= 2, "not whole: {partly:?}");
             ensure!(functions.len() >= 10, "{functions:?}");
             Ok(())
         },
@@ -159,6 +175,12 @@ pub(super) const CHECKS: &[Check] = &[
         },
     },
 ];
+
+/// The functions that were said to have blocks without a probe.
+fn announced(ran: &Ran) -> BTreeSet<String> {
+    let said = ran.stderr.lines().filter(|line| line.contains(" blocks cannot be probed; "));
+    said.filter_map(|line| line.strip_prefix("btrace: ")?.split(':').next()).map(str::to_string).collect()
+}
 
 /// The offsets of a path's blocks, which must be one, from the entry to the return.
 fn whole(event: &Value) -> Result<Vec<u64>> {
