@@ -40,6 +40,8 @@ pub struct Losses {
     pub unread: u64,
     /// Events that were not gathered, for the table was full.
     pub no_room: u64,
+    /// Events of which something was gathered, or was to be: no loss, but counted beside them.
+    pub gathered: u64,
     /// Calls whose executed path could not be kept: too many under way, or too deep within each other.
     pub pathless: u64,
     /// Calls not seen because the program was already running on that CPU; 0 where the kernel does not count
@@ -471,6 +473,7 @@ impl Session {
             untimed: counters.sum_u64(counter::UNTIMED)?,
             unread: counters.sum_u64(counter::UNREAD)?,
             no_room: counters.sum_u64(counter::NO_ROOM)?,
+            gathered: counters.sum_u64(counter::GATHERED)?,
             unfollowed: counters.sum_u64(counter::UNFOLLOWED)?,
             pathless: counters.sum_u64(counter::PATHLESS)?,
             missed: self.missed_before + missed(&self.attached) + counters.sum_u64(counter::UNSEEN)?,

@@ -56,7 +56,7 @@ ended() { kill -$1 $b; wait $b; s=$?; cat /tmp/said >&2; exit $s; }
 run() {
     run=$1; shift; rm -f /tmp/o; btrace "$@" --json -o /tmp/o >/dev/null 2>/tmp/said; seen $run $?
 }
-seen() { echo "== $1 $2 $(grep ' printed, ' /tmp/said || head -n 1 /tmp/said)"; cat /tmp/o 2>/dev/null; cat /tmp/said >&2; }
+seen() { echo "== $1 $2 $(grep -E ' printed, | gathered from ' /tmp/said || head -n 1 /tmp/said)"; cat /tmp/o 2>/dev/null; cat /tmp/said >&2; }
 # The release, then what was seen of a function of the module of shapes: as text, as JSON, and on stderr why not.
 shape() {
     uname -r

@@ -41,7 +41,7 @@ pub use source::stack_words;
 use stack::with_stack;
 use std::cell::Cell;
 use values::pointees;
-use whose::{Who, admit, on_cpu, only_errors};
+use whose::{Who, on_cpu, only_errors};
 
 /// Maps as the programs know them; their descriptors come at load time.
 pub mod maps {
@@ -113,8 +113,10 @@ pub mod counter {
     pub const NO_ROOM: u32 = 5;
     /// Calls whose path could not be kept.
     pub const PATHLESS: u32 = 6;
+    /// Events of which something was to be gathered.
+    pub const GATHERED: u32 = 7;
     /// How many there are.
-    pub const COUNT: u32 = 7;
+    pub const COUNT: u32 = 8;
 }
 
 /// A call's cell in [`maps::CALLS`] or [`maps::KEPT`].
@@ -208,15 +210,16 @@ pub fn event(plan: &Plan, index: u32, probe: &Probe, access: ArgAccess) -> Progr
         // A task may be renamed or moved during the call: the cell is emptied whatever becomes of the event, lest a later call
         // that is not admitted at its entry find it.
         let taken = if plan.filter.may_change() { duration(f) } else { None };
-        let mut who = admit(f, &lines, plan, 0);
-        on_cpu(f, &lines, plan);
         let typed = access == ArgAccess::Plain && probe.target.kind != crate::TargetKind::Tracepoint;
         let roots = Roots::new(plan, &probe.layout, access.source(), ctx, &lines).typed(typed);
         let mark = |f: &mut Func<'_>, text: &str| lines.mark(f, text);
         let compiler = &mut roots.compiler(&mark);
-        if !probe.at_exit {
-            admit_by(f, compiler, &probe.layout, 0);
-        }
+        let mut who = whose::admit_by(f, &lines, plan, 0, |f| {
+            on_cpu(f, &lines, plan);
+            if !probe.at_exit {
+                admit_by(f, &mut *compiler, &probe.layout, 0);
+            }
+        });
         who.identify(f, plan);
         lines.mark(f, "time");
         let now = f.call(Helper::KTIME_GET_NS, &[]);
@@ -328,7 +331,7 @@ fn write_event(
     compiler: &mut Compiler<'_>,
 ) {
     wanted(f, lines, plan, layout, source, ctx, compiler);
-    gather(f, layout, moment, compiler);
+    gather(f, plan, layout, moment, compiler);
     if layout.asked.silent {
         return f.ret(0);
     }
@@ -359,7 +362,7 @@ fn write_one_of_many(
     compiler: &mut Compiler<'_>,
 ) {
     wanted(f, lines, plan, layout, source, ctx, compiler);
-    gather(f, layout, moment, compiler);
+    gather(f, plan, layout, moment, compiler);
     if layout.asked.silent {
         return f.ret(0);
     }
