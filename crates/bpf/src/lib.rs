@@ -31,6 +31,7 @@ mod prog;
 mod ringbuf;
 mod signals;
 mod sys;
+mod tracefs;
 
 pub use branch_records::{BranchFilter, BranchRecords};
 pub use btf::{BtfObject, load_btf, module_btf};
@@ -54,5 +55,6 @@ pub use poll::{wait_readable, wait_writable};
 pub use process::{Held, Watched, lower_thread_priority, pid_namespace_is_initial, raise_limits};
 pub use prog::{AttachTo, AttachType, Load, ProgInfo, ProgType, Program, TestRun, TestRunOutput};
 pub use ringbuf::{Drained, RingBuf};
-pub use signals::{Signal, Signals};
+pub use signals::{Signal, Signals, interrupt_ends_us};
 pub use sys::{monotonic_ns, realtime_offset_ns};
+pub use tracefs::Tracefs;

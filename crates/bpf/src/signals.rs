@@ -31,6 +31,13 @@ pub(crate) fn original() -> Option<Original> {
     ORIGINAL.get().copied()
 }
 
+/// Has SIGINT end this process, and the commands that it starts, though a shell ignores it in what a script starts with `&`: links
+/// of ours end with us.
+pub fn interrupt_ends_us() {
+    // SAFETY: the default action runs no code of ours.
+    unsafe { libc::signal(libc::SIGINT, libc::SIG_DFL) };
+}
+
 /// The descriptor on which they arrive.
 #[derive(Debug)]
 pub struct Signals(OwnedFd);

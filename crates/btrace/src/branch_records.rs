@@ -16,16 +16,23 @@ pub fn start(args: &Args) -> anyhow::Result<Option<BranchRecords>> {
     if !args.output_lbr {
         return Ok(None);
     }
+    let filter = args.filter_branch.unwrap_or(BranchFilter::ANY);
+    record(filter).map_err(|error| {
+        anyhow!("--output-lbr: {error:#}; --output-path shows the way that a function went without them")
+    })
+}
+
+/// Has every CPU record such branches, or says in one line what was found instead; `None` where something else gives the records.
+pub fn record(filter: BranchFilter) -> anyhow::Result<Option<BranchRecords>> {
     match std::env::var_os(FORCE) {
         None => {}
         Some(word) if word == "unopened" => return Ok(None),
         Some(word) => bail!("{FORCE}={}: not unopened, which is all it can be", word.display()),
     }
-    let filter = args.filter_branch.unwrap_or(BranchFilter::ANY);
     BranchRecords::start(filter).map(Some).map_err(|error| {
         let machine = Machine::this();
         let errno = error.errno().unwrap_or(0);
-        anyhow!("--output-lbr: {}", refusal(&machine, errno, &error.to_string(), filter != BranchFilter::ANY))
+        anyhow!(refusal(&machine, errno, &error.to_string(), filter != BranchFilter::ANY))
     })
 }
 
@@ -58,7 +65,7 @@ impl Machine {
     }
 }
 
-/// What to say of a refusal, in one line: what was found, and what else there is.
+/// What to say of a refusal: what was found.
 fn refusal(machine: &Machine, errno: i32, error: &str, filtered: bool) -> String {
     const EPERM: i32 = 1;
     const EACCES: i32 = 13;
@@ -66,14 +73,13 @@ fn refusal(machine: &Machine, errno: i32, error: &str, filtered: bool) -> String
     const ENOSYS: i32 = 38;
     let virtual_one =
         if machine.is_virtual { "; this is a virtual machine, and few hypervisors pass them on" } else { "" };
-    let found = match errno {
+    match errno {
         EPERM | EACCES => {
             let paranoid = machine.paranoid.as_deref();
             let paranoid = paranoid.map_or(String::new(), |n| format!("; kernel.perf_event_paranoid is {n}"));
-            return format!(
-                "not permitted to have the CPU record branches ({error}){paranoid}: run btrace as root, or with CAP_PERFMON; \
-                 --output-path shows the way that a function went without them"
-            );
+            format!(
+                "not permitted to have the CPU record branches ({error}){paranoid}: run btrace as root, or with CAP_PERFMON"
+            )
         }
         ENOSYS => "this kernel has no perf events (CONFIG_PERF_EVENTS)".into(),
         EBUSY => format!("somebody else has the CPU's counters ({error})"),
@@ -88,8 +94,7 @@ fn refusal(machine: &Machine, errno: i32, error: &str, filtered: bool) -> String
             )
         }
         _ => format!("this CPU's PMU records no branches ({error}){virtual_one}"),
-    };
-    format!("{found}; --output-path shows the way that a function went without them")
+    }
 }
 
 #[cfg(test)]
@@ -97,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_says_what_was_found_and_what_else_there_is() {
+    fn a_refusal_says_what_was_found() {
         let said = |pmu, is_virtual, errno, filtered| {
             let machine = Machine { pmu, is_virtual, paranoid: Some("4".into()) };
             refusal(&machine, errno, "perf_event_open: error", filtered)
@@ -107,15 +112,12 @@ mod tests {
                 said(false, true, 2, false),
                 "no PMU of the CPU (no /sys/bus/event_source/devices/cpu*); this is a virtual machine",
             ),
-            (
-                said(false, false, 2, true),
-                "no PMU of the CPU (no /sys/bus/event_source/devices/cpu*); --output-path",
-            ),
+            (said(false, false, 2, true), "no PMU of the CPU (no /sys/bus/event_source/devices/cpu*)"),
             (
                 said(true, true, 95, false),
                 "PMU records no branches (perf_event_open: error); this is a virtual machine",
             ),
-            (said(true, false, 95, false), "PMU records no branches (perf_event_open: error); --output-path"),
+            (said(true, false, 95, false), "PMU records no branches (perf_event_open: error)"),
             (said(true, false, 22, true), "not those of --filter-branch alone"),
             (
                 said(true, false, 13, false),
@@ -125,7 +127,7 @@ mod tests {
             (said(false, false, 38, false), "CONFIG_PERF_EVENTS"),
         ] {
             assert!(line.contains(part), "{line}");
-            assert!(line.contains("; --output-path shows the way") && !line.contains('\n'), "{line}");
+            assert!(!line.contains('\n'), "{line}");
         }
     }
 }

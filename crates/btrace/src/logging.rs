@@ -1,7 +1,9 @@
 //! Messages on stderr, each one line.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io::Write;
+use std::sync::{Mutex, PoisonError};
 
 struct Stderr;
 
@@ -31,6 +33,15 @@ pub fn init(verbose: u8) {
     // Only a second call can fail, and there is none.
     if log::set_logger(&LOGGER).is_ok() {
         log::set_max_level(level);
+    }
+}
+
+/// Prints a line, unless it was printed so before: for what concerns the machine, and comes up again and again.
+pub fn say_once(message: &str) {
+    static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
+    if said.insert(message.into()) {
+        say(format_args!("{message}"));
     }
 }
 

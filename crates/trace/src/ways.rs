@@ -2,15 +2,20 @@
 //! first that is granted (`attach.rs`).
 
 use crate::abilities::{self, Refusal};
+use crate::branches::Snapshot;
 use crate::danger;
 use crate::error::Error;
 use crate::kernel::Kernel;
+use crate::program::looking::{self, Taking, cells, sight};
 use crate::request::{TargetKind, TargetSpec};
 use crate::systems;
 use crate::target::{self, Target};
+use asm::Code;
 use bpf::{AttachTo, AttachType, BtfObject, KprobeAt, Link, Load, Map, MapType, ProgType, Program};
 use std::fmt;
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd};
+use std::path::Path;
 
 /// A way to attach one program to one place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,7 +127,7 @@ pub fn place(kernel: &Kernel, kind: Option<TargetKind>, text: &str) -> Result<Ta
         None => vec![TargetKind::Tracepoint, TargetKind::Function],
     };
     let wrong = |reason: String| Error::Pattern { pattern: text.into(), reason };
-    let (mut found, mut absent) = (Vec::new(), None);
+    let (mut found, mut errors) = (Vec::new(), Vec::new());
     for kind in kinds {
         let spec = TargetSpec::new(kind, text, false)?;
         if spec.pattern.is_glob() {
@@ -130,17 +135,25 @@ pub fn place(kernel: &Kernel, kind: Option<TargetKind>, text: &str) -> Result<Ta
         }
         match target::resolve(kernel, &[spec]) {
             Ok(resolved) => found.extend(resolved.targets),
-            // The function's error comes last, and has the better hint.
-            Err(error @ Error::Unknown { .. }) => absent = Some(error),
-            Err(error) => return Err(error),
+            Err(error) => errors.push(error),
         }
     }
+    // What stands before a colon is a module for a function, a system for a tracepoint.
+    let scope = text.split_once(':').map(|(scope, _)| scope);
+    let is_module = scope.is_some_and(|scope| Path::new("/sys/module").join(scope).is_dir());
+    // The function's comes last; of a plain name it has the better hint.
+    let worst = |errors: Vec<Error>| {
+        let last = errors.len().saturating_sub(1);
+        let told = |error: &Error| !matches!(error, Error::Unknown { .. });
+        let first = if is_module { last } else { errors.iter().position(told).unwrap_or(last) };
+        errors.into_iter().nth(first)
+    };
     let one = match (found.pop(), found.is_empty()) {
         (Some(one), true) => one,
         (Some(_), false) => {
             return Err(wrong("a function and a tracepoint have that name: say which with -k or -t".into()));
         }
-        (None, _) => return Err(absent.unwrap_or_else(|| wrong("nothing has that name".into()))),
+        (None, _) => return Err(worst(errors).unwrap_or_else(|| wrong("nothing has that name".into()))),
     };
     if one.kind == TargetKind::Function
         && let Some(reason) = danger::reason(&one.name, false)
@@ -151,15 +164,28 @@ pub fn place(kernel: &Kernel, kind: Option<TargetKind>, text: &str) -> Result<Ta
 }
 
 /// `r0 = 0; exit`.
-const NOTHING: [u64; 2] = [0xb7, 0x95];
+const NOTHING: Load<'static> = Load {
+    name: "cost_empty",
+    ty: ProgType::Tracing,
+    attach_type: AttachType::None,
+    attach_btf_id: 0,
+    attach_to: AttachTo::Kernel,
+    sleepable: false,
+    insns: &[0xb7, 0x95],
+    btf: None,
+    func_info: &[],
+    line_info: &[],
+};
 
 /// A program at a place; dropped, it is gone from there.
 #[derive(Debug)]
 pub struct Placed {
     // First, so that it is detached before the program goes.
-    _link: Link,
-    _program: Program,
-    sight: Option<Map>,
+    _link: Option<Link>,
+    program: Program,
+    map: Option<Map>,
+    /// What takes the stack in the program's place, or why nothing does.
+    watcher: Option<Result<(Link, Program), Refusal>>,
 }
 
 /// What a program that looks saw.
@@ -169,27 +195,100 @@ pub struct Sight {
     pub hits: u64,
     /// Times that it ran for the process that was asked for.
     pub own: u64,
-    /// The stack of the first of these, innermost first, with whatever took it; or the error of the helper that takes it.
-    pub stack: Result<Vec<u64>, i64>,
+    /// The stack of the first of these, innermost first, with whatever took it.
+    pub stack: Result<Vec<u64>, NoStack>,
 }
 
-impl Placed {
-    /// What it saw so far; of the empty program nothing.
-    pub fn sight(&self) -> Result<Sight, Error> {
-        let Some(map) = &self.sight else {
-            return Ok(Sight { hits: 0, own: 0, stack: Ok(Vec::new()) });
-        };
-        let value = map.lookup(&0u32.to_ne_bytes())?.unwrap_or_default();
-        let mut words = value.chunks_exact(8).filter_map(|c| c.try_into().ok()).map(u64::from_ne_bytes);
-        let mut next = || words.next().unwrap_or(0);
-        let (hits, own, length) = (next(), next(), next() as i64);
-        let frames = usize::try_from(length).map(|bytes| bytes / 8).map_err(|_| length);
-        Ok(Sight { hits, own, stack: frames.map(|count| words.take(count).collect()) })
+/// Why there is no stack.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NoStack {
+    /// The helper's error; 0 where it never ran.
+    Fault(i64),
+    /// Nothing that could take it was to be had.
+    Refused(Refusal),
+}
+
+impl fmt::Display for NoStack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NoStack::Fault(0) => f.write_str("no stack was taken"),
+            NoStack::Fault(error) => {
+                let name = u32::try_from(error.unsigned_abs()).ok().and_then(btf::errno_name);
+                write!(f, "the stack was not taken: {}", name.unwrap_or("?"))
+            }
+            NoStack::Refused(refusal) => {
+                write!(
+                    f,
+                    "a program so attached takes no stack with itself on it here, and to watch it by fentry: {refusal}"
+                )
+            }
+        }
     }
 }
 
-/// Frames that a stack has room for.
-const FRAMES: i32 = 127;
+/// Branch records that a program took, and whose they are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Records {
+    length: i64,
+    room: Vec<u8>,
+}
+
+impl Records {
+    /// The records.
+    pub fn snapshot(&self) -> Snapshot<'_> {
+        Snapshot::new(self.length, &self.room)
+    }
+}
+
+fn word(bytes: &[u8], at: i32) -> u64 {
+    let at = usize::try_from(at).unwrap_or(usize::MAX);
+    let bytes = bytes.get(at..).and_then(|b| b.first_chunk::<8>());
+    bytes.map_or(0, |bytes| u64::from_ne_bytes(*bytes))
+}
+
+impl Placed {
+    /// What a program that looks saw so far; another saw nothing.
+    pub fn sight(&self) -> Result<Sight, Error> {
+        let value = self.value()?;
+        let stack = match (word(&value, sight::LENGTH).cast_signed(), &self.watcher) {
+            (_, Some(Err(refusal))) => Err(NoStack::Refused(refusal.clone())),
+            (length, _) => match usize::try_from(length) {
+                Ok(length) if length > 0 => {
+                    let all = value.get(sight::STACK as usize..).unwrap_or_default();
+                    Ok(all.chunks_exact(8).take(length / 8).map(|address| word(address, 0)).collect())
+                }
+                _ => Err(NoStack::Fault(length)),
+            },
+        };
+        Ok(Sight { hits: word(&value, sight::HITS), own: word(&value, sight::OWN), stack })
+    }
+
+    /// The records that a program took for the process `tgid` (0: for any), of as many runs as it has room for.
+    pub fn records(&self, tgid: u32) -> Result<Vec<Records>, Error> {
+        let value = self.value()?;
+        let taken = value.chunks_exact(1 << cells::BITS).skip(1).filter(|cell| {
+            let owner = word(cell, cells::OWNER);
+            owner != 0 && (tgid == 0 || owner == u64::from(tgid))
+        });
+        Ok(taken
+            .map(|cell| {
+                let length = word(cell, cells::LENGTH).cast_signed();
+                Records { length, room: cell.get(cells::RECORDS as usize..).unwrap_or_default().to_vec() }
+            })
+            .collect())
+    }
+
+    /// Where the program's machine code is; `None` where the kernel tells nobody.
+    pub fn code(&self) -> Result<Option<Range<u64>>, Error> {
+        let jited = self.program.jited()?;
+        Ok(jited.functions.first().map(|(start, len)| *start..start.saturating_add(u64::from(*len))))
+    }
+
+    fn value(&self) -> Result<Vec<u8>, Error> {
+        let Some(map) = &self.map else { return Ok(Vec::new()) };
+        Ok(map.lookup(&0u32.to_ne_bytes())?.unwrap_or_default())
+    }
+}
 
 /// Attaches programs to one place in turn.
 #[derive(Debug)]
@@ -206,53 +305,94 @@ impl<'a> Ways<'a> {
         Ok(Ways { kernel, target, module })
     }
 
-    /// Whether a program attached so can take a stack with itself on it.
-    pub fn sees_itself(&self, way: Way) -> bool {
+    /// How a program attached so comes to the stack that it is on itself.
+    fn taking(&self, way: Way) -> Taking {
         let has = |name| abilities::helper(self.kernel, name);
-        matches!(way.kind().0, ProgType::Tracing | ProgType::RawTracepoint)
-            || (has("BPF_FUNC_get_current_task_btf") && has("BPF_FUNC_get_task_stack"))
+        if matches!(way.kind().0, ProgType::Tracing | ProgType::RawTracepoint) {
+            Taking::Here
+        } else if has("BPF_FUNC_get_current_task_btf") && has("BPF_FUNC_get_task_stack") {
+            Taking::OfTask
+        } else {
+            Taking::Watched
+        }
     }
 
     /// Attaches a program that does nothing.
     pub fn empty(&self, way: Way) -> Result<Placed, Refusal> {
-        self.attach(way, "cost_empty", &NOTHING, None)
+        let (link, program) = self.attach(way, NOTHING)?;
+        Ok(Placed { _link: Some(link), program, map: None, watcher: None })
+    }
+
+    /// Loads the same, and attaches it nowhere: for its code to be looked at.
+    pub fn empty_unattached(&self, way: Way) -> Result<Placed, Refusal> {
+        Ok(Placed { _link: None, program: self.load(way, NOTHING)?, map: None, watcher: None })
     }
 
     /// Attaches a program that counts its runs, those for the process `tgid` apart (0: all of them), and takes the stack of
     /// one of these.
     pub fn looking(&self, way: Way, tgid: u32) -> Result<Placed, Refusal> {
-        let map = Map::create(MapType::Array, "cost_sight", 4, 24 + FRAMES as u32 * 8, 1)
-            .map_err(abilities::refusal)?;
-        let plain = matches!(way.kind().0, ProgType::Tracing | ProgType::RawTracepoint);
-        let taking = match (plain, self.sees_itself(way)) {
-            (true, _) => Taking::Here,
-            (false, true) => Taking::OfTask,
-            (false, false) => Taking::Not,
-        };
-        let code = looking(map.as_fd().as_raw_fd(), tgid, taking);
-        self.attach(way, "cost_look", &code, Some(map))
+        let map = Map::create(MapType::Array, "cost_sight", 4, sight::SIZE, 1).map_err(abilities::refusal)?;
+        let taking = self.taking(way);
+        let code = looking::looking(tgid, taking);
+        self.placed(way, "cost_look", code, map, taking == Taking::Watched)
     }
 
-    fn attach(&self, way: Way, name: &str, insns: &[u64], sight: Option<Map>) -> Result<Placed, Refusal> {
-        let missing = |reason: String| Refusal { reason, permission: false };
+    /// Whether the kernel gives branch records to programs (5.16).
+    pub fn has_branch_records(&self) -> bool {
+        abilities::helper(self.kernel, "BPF_FUNC_get_branch_snapshot")
+    }
+
+    /// Attaches a program that takes branch records, before anything else.
+    pub fn branching(&self, way: Way) -> Result<Placed, Refusal> {
+        let map =
+            Map::create(MapType::Array, "cost_branches", 4, cells::SIZE, 1).map_err(abilities::refusal)?;
+        self.placed(way, "cost_branches", looking::branching(), map, false)
+    }
+
+    /// Attaches a program that was assembled, and `watched` what watches it.
+    fn placed(
+        &self,
+        way: Way,
+        name: &str,
+        code: Result<Code, asm::Error>,
+        map: Map,
+        watched: bool,
+    ) -> Result<Placed, Refusal> {
+        let code = code.map_err(|error| missing(&error.to_string()))?;
+        let (link, program) = with_code(&code, name, &map, |load| self.attach(way, load))?;
+        let watcher = watched.then(|| watch(&program, &code, &map));
+        Ok(Placed { _link: Some(link), program, map: Some(map), watcher })
+    }
+
+    /// Loads a program, of which all is known but what the way says.
+    fn load(&self, way: Way, load: Load<'_>) -> Result<Program, Refusal> {
         let absent = way
             .enumerator()
             .filter(|enumerator| self.kernel.btf.enum_has("bpf_attach_type", enumerator).is_none());
         if absent.is_some() {
-            return Err(missing("this kernel does not have it".into()));
+            return Err(missing("this kernel does not have it"));
         }
         let (ty, attach_type, typed) = way.kind();
         if self.target.address.is_some() && (typed || way == Way::TracingMulti) {
-            return Err(missing("no type of it is known to the kernel".into()));
+            return Err(missing("no type of it is known to the kernel"));
         }
-        let id = if way == Way::Tp { Some(self.tracefs_id()?) } else { None };
         let attach_to = match &self.module {
             Some(object) if ty == ProgType::Tracing => AttachTo::Module(object.as_fd()),
             _ => AttachTo::Kernel,
         };
         let attach_btf_id = if typed { self.target.btf_id.0 } else { 0 };
-        let load = Load { attach_type, attach_btf_id, attach_to, ..Load::new(name, ty, insns) };
-        let program = Program::load(&load).map_err(abilities::refusal)?;
+        let load = Load { ty, attach_type, attach_btf_id, attach_to, ..load };
+        Program::load(&load).map_err(abilities::refusal)
+    }
+
+    /// The same, and attaches it.
+    fn attach(&self, way: Way, load: Load<'_>) -> Result<(Link, Program), Refusal> {
+        if matches!(way, Way::Kprobe | Way::Kretprobe) && bpf::kprobes_exist().is_err() {
+            return Err(missing("this kernel has no kprobes (CONFIG_KPROBE_EVENTS)"));
+        }
+        let id = if way == Way::Tp { Some(self.tracefs_id()?) } else { None };
+        let program = self.load(way, load)?;
+        let (_, attach_type, _) = way.kind();
         let function = self.target.name.as_str();
         let at = self.target.address.map_or(KprobeAt::Symbol(function), KprobeAt::Address);
         let link = match way {
@@ -271,16 +411,24 @@ impl<'a> Ways<'a> {
             }
             Way::KretprobeMulti => bpf::attach_kprobe_multi_named(&program, attach_type, function, true),
         };
-        Ok(Placed { _link: link.map_err(abilities::refusal)?, _program: program, sight })
+        Ok((link.map_err(abilities::refusal)?, program))
     }
 
     /// The tracepoint's number, which tracefs alone tells.
     fn tracefs_id(&self) -> Result<u64, Refusal> {
-        let missing = |reason: &str| Refusal { reason: reason.into(), permission: false };
-        let Some(folder) = systems::tracefs() else {
-            return Err(missing(
-                "tracefs, which has the tracepoint's number, is not mounted (btrace mounts nothing)",
-            ));
+        // Where it is not mounted a mount will do that is at no place.
+        let mut detached = None;
+        let folder = match systems::tracefs() {
+            Some(folder) => folder,
+            None => match bpf::Tracefs::detached() {
+                Ok(tracefs) => detached.insert(tracefs).path(),
+                Err(error) => {
+                    let refusal = abilities::refusal(error);
+                    let reason =
+                        format!("tracefs, which has the tracepoint's number, is not mounted: {refusal}");
+                    return Err(Refusal { reason, ..refusal });
+                }
+            },
         };
         let folder = folder.join("events");
         let systems = folder.read_dir().map_err(|error| Refusal {
@@ -297,101 +445,35 @@ impl<'a> Ways<'a> {
     }
 }
 
-/// How a program takes the stack that it is on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Taking {
-    /// bpf_get_stack, which begins at the program in programs that have no registers of the traced place.
-    Here,
-    /// bpf_get_task_stack of the current task: of kprobes and perf's tracepoints bpf_get_stack begins at the traced place.
-    OfTask,
-    /// Neither will do.
-    Not,
+fn missing(reason: &str) -> Refusal {
+    Refusal { reason: reason.into(), permission: false }
 }
 
-/// The program of [`Ways::looking`]. Its value in the map: hits, own hits, length of the stack in bytes or error, stack.
-fn looking(map: i32, tgid: u32, taking: Taking) -> Vec<u64> {
-    const MAP_LOOKUP: i32 = 1;
-    const GET_CURRENT_PID_TGID: i32 = 14;
-    const GET_STACK: i32 = 67;
-    const GET_TASK_STACK: i32 = 141;
-    const GET_CURRENT_TASK_BTF: i32 = 158;
-    let insn = |op: u8, dst: u64, src: u64, off: i16, imm: i32| {
-        u64::from(op) | dst << 8 | src << 12 | u64::from(off as u16) << 16 | u64::from(imm as u32) << 32
-    };
-    let call = |helper| insn(0x85, 0, 0, 0, helper);
-    let mov = |dst, src| insn(0xbf, dst, src, 0, 0);
-    let set = |dst, imm| insn(0xb7, dst, 0, 0, imm);
-    let mut rest = Vec::new();
-    match taking {
-        Taking::Here => rest.extend([mov(1, 6)]),
-        Taking::OfTask => rest.extend([call(GET_CURRENT_TASK_BTF), mov(1, 0)]),
-        Taking::Not => {}
-    }
-    if taking != Taking::Not {
-        let helper = if taking == Taking::Here { GET_STACK } else { GET_TASK_STACK };
-        rest.extend([
-            mov(2, 7),
-            insn(0x07, 2, 0, 0, 24),
-            set(3, FRAMES * 8),
-            set(4, 0),
-            call(helper),
-            // *(u64 *)(r7 + 16) = r0
-            insn(0x7b, 7, 0, 16, 0),
-        ]);
-    }
-    // if *(u64 *)(r7 + 16) != 0 goto out
-    let mut own = vec![set(1, 1), insn(0xdb, 7, 1, 8, 0), insn(0x79, 1, 7, 16, 0)];
-    own.push(insn(0x55, 1, 0, rest.len() as i16, 0));
-    own.append(&mut rest);
-    let mut body = vec![set(1, 1), insn(0xdb, 7, 1, 0, 0)];
-    if tgid != 0 {
-        body.extend([
-            call(GET_CURRENT_PID_TGID),
-            // r0 >>= 32; if w0 != tgid goto out (a 32-bit comparison: tgid may look negative to a 64-bit one)
-            insn(0x77, 0, 0, 0, 32),
-            insn(0x56, 0, 0, own.len() as i16, tgid as i32),
-        ]);
-    }
-    body.append(&mut own);
-    let mut code = vec![
-        mov(6, 1),
-        // *(u32 *)(r10 - 4) = 0; r2 = r10 - 4
-        insn(0x62, 10, 0, -4, 0),
-        mov(2, 10),
-        insn(0x07, 2, 0, 0, -4),
-        // r1 = map
-        insn(0x18, 1, 1, 0, map),
-        0,
-        call(MAP_LOOKUP),
-        // if r0 == 0 goto out
-        insn(0x15, 0, 0, body.len() as i16 + 1, 0),
-        mov(7, 0),
-    ];
-    code.append(&mut body);
-    code.extend([set(0, 0), insn(0x95, 0, 0, 0, 0)]);
-    code
+/// Hands assembled code with its one map to what loads it.
+fn with_code<T>(
+    code: &Code,
+    name: &str,
+    map: &Map,
+    load: impl FnOnce(Load<'_>) -> Result<T, Refusal>,
+) -> Result<T, Refusal> {
+    let fd = map.as_fd().as_raw_fd();
+    let insns = code.relocate(|_| fd).map_err(|error| missing(&error.to_string()))?;
+    let btf = bpf::load_btf(&code.btf).map_err(abilities::refusal)?;
+    let (func_info, line_info) = (code.func_info_raw(), code.line_info_raw());
+    let (btf, func_info, line_info) = (Some(btf.as_fd()), &func_info, &line_info);
+    load(Load { btf, func_info, line_info, ..Load::new(name, ProgType::Tracing, &insns) })
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Every jump of the program that looks goes to its last two instructions, whatever it is made of.
-    #[test]
-    fn jumps_go_to_the_end() {
-        for taking in [Taking::Here, Taking::OfTask, Taking::Not] {
-            for tgid in [0, 1, u32::MAX] {
-                let code = looking(3, tgid, taking);
-                let jumps: Vec<usize> = code
-                    .iter()
-                    .enumerate()
-                    .filter(|(_, insn)| matches!(**insn & 0xff, 0x15 | 0x55 | 0x56))
-                    .map(|(at, insn)| at + 1 + usize::from((insn >> 16) as u16))
-                    .collect();
-                assert_eq!(jumps.len(), if tgid == 0 { 2 } else { 3 });
-                assert!(jumps.iter().all(|to| *to == code.len() - 2), "{jumps:?} of {}", code.len());
-                assert_eq!(code[code.len() - 2..], NOTHING);
-            }
-        }
-    }
+/// Attaches what takes the stack to the function that the program calls for it.
+fn watch(program: &Program, code: &Code, map: &Map) -> Result<(Link, Program), Refusal> {
+    let watched = code.func_info.get(1).map(|function| function.type_id);
+    let attach_btf_id = watched.ok_or_else(|| missing("the program calls no function to be watched"))?;
+    let watching = looking::watching().map_err(|error| missing(&error.to_string()))?;
+    with_code(&watching, "cost_watching", map, |load| {
+        let attach_to = AttachTo::Program(program.as_fd());
+        let load = Load { attach_type: AttachType::Fentry, attach_btf_id, attach_to, ..load };
+        let watcher = Program::load(&load).map_err(abilities::refusal)?;
+        let link = bpf::attach_trampoline(&watcher, looking::WATCHED).map_err(abilities::refusal)?;
+        Ok((link, watcher))
+    })
 }

@@ -28,6 +28,7 @@ static int returned = -1;
 static atomic_t asked = ATOMIC_INIT(0);
 
 static unsigned long (*lookup)(const char *name);
+static bool (*is_bpf)(unsigned long address);
 
 /* The start of the symbol that covers an address; the address if there is none. */
 static u64 start_of(u64 address)
@@ -67,8 +68,13 @@ static noinline int btrace_lbr_snapshot_branch_stack(struct perf_branch_entry *e
 
 	atomic_inc(&asked);
 	/* The program's frame, which it links as the compiler would with frame pointers. */
-	if ((unsigned long)caller > stack && (unsigned long)caller < stack + THREAD_SIZE - 16)
+	if ((unsigned long)caller > stack && (unsigned long)caller < stack + THREAD_SIZE - 16) {
 		tramp = caller[1];
+		/* Before 6.10 the helper called us, to which the program's call returns further up. */
+		for (frame += 2; !is_bpf(prog) && frame < caller; frame++)
+			if (is_bpf(*frame))
+				prog = *frame;
+	}
 	for (i = 0; i < have && i < room; i++) {
 		u64 *words = (u64 *)&entries[i];
 
@@ -180,7 +186,8 @@ static int __init btrace_lbr_init(void)
 	key = (void *)lookup("__SCK__perf_snapshot_branch_stack");
 	tramp = (void *)lookup("__SCT__perf_snapshot_branch_stack");
 	update = (void *)lookup("__static_call_update");
-	if (!key || !tramp || !update) {
+	is_bpf = (void *)lookup("is_bpf_text_address");
+	if (!key || !tramp || !update || !is_bpf) {
 		pr_err("btrace_lbr: this kernel has no static call for branch snapshots\n");
 		return -ENOENT;
 	}

@@ -2,6 +2,8 @@
 
 use symbols::Resolved;
 
+use super::code::Jumped;
+
 /// A frame, named as far as it is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
@@ -41,8 +43,10 @@ impl Frame {
 pub struct Path {
     /// Innermost first, the program at its head.
     pub frames: Vec<Frame>,
-    /// The frame that they were called from: the traced function, or where it was left already its caller.
-    pub from: Frame,
+    /// The frame that they were called from: the traced function, or where it was left already its caller, if the stack reaches so far.
+    pub from: Option<Frame>,
+    /// Functions on it that have no frame.
+    pub jumped: Vec<Jumped>,
 }
 
 impl Path {
@@ -50,19 +54,56 @@ impl Path {
     pub fn depth(&self) -> usize {
         self.frames.len()
     }
+
+    /// All that is on it, innermost first, and where it came from; of each whether it has no frame.
+    pub fn whole(&self) -> impl Iterator<Item = (&Frame, bool)> {
+        let with_jumped = |(at, frame)| {
+            let jumped = self.jumped.iter().filter(move |j| j.before == at).map(|j| (&j.function, true));
+            std::iter::once((frame, false)).chain(jumped)
+        };
+        self.frames.iter().enumerate().flat_map(with_jumped).chain(self.from.iter().map(|from| (from, false)))
+    }
+}
+
+/// Of a stack that another program took in the place of the one that looks, at a function that this calls: what is on the way from
+/// that function on, which stands for the program. The program's own frame is missing there: a BPF function that is just
+/// entered has none yet, which the kernel does not know, so that it passes over the caller.
+pub fn watched<'a>(stack: &'a [Frame], function: &str) -> Option<&'a [Frame]> {
+    let is_watched = |frame: &Frame| {
+        let name = frame.name.as_deref().unwrap_or_default();
+        frame.is_bpf()
+            && name.strip_suffix(function).is_some_and(|rest| rest.is_empty() || rest.ends_with('_'))
+    };
+    let at = stack.iter().position(is_watched)?;
+    stack.get(at..)
 }
 
 /// Finds it in a whole stack. `function`: the traced function, where it is known (a tracepoint's is not).
-pub fn path(stack: &[Frame], function: Option<&str>) -> Option<Path> {
+pub fn path(stack: &[Frame], function: Option<&str>) -> Result<Path, String> {
     // What takes the stack is on it in some kernels.
-    let program = stack.iter().position(|frame| frame.name.is_none() || frame.is_bpf())?;
-    let stack = stack.get(program..)?;
+    let program = stack.iter().position(|frame| frame.name.is_none() || frame.is_bpf());
+    let program = program.ok_or("the program is not on its own stack")?;
+    let stack = stack.get(program..).unwrap_or_default();
     let traced = function
         .and_then(|function| stack.iter().position(|frame| frame.base() == Some(function) && !frame.is_bpf()))
         // A return that is seen after it, or a trampoline that is jumped to: its frame is gone.
-        .or_else(|| stack.iter().position(|frame| !is_on_the_way(frame)))?;
-    Some(Path { frames: stack.get(..traced)?.to_vec(), from: stack.get(traced)?.clone() })
+        .or_else(|| stack.iter().position(|frame| !is_on_the_way(frame)));
+    if let Some((frames, [from, ..])) = traced.and_then(|traced| stack.split_at_checked(traced)) {
+        return Ok(Path { frames: frames.to_vec(), from: Some(from.clone()), jumped: Vec::new() });
+    }
+    match stack.last() {
+        // The traced function returned there: it is the first frame of the way, though 5.10 sees none beyond.
+        Some(last) if RETURNED_TO.contains(&last.base().unwrap_or_default()) => {
+            Ok(Path { frames: stack.to_vec(), from: None, jumped: Vec::new() })
+        }
+        Some(Frame { name: Some(last), .. }) => Err(format!("the stack breaks off on the way, after {last}")),
+        _ => Err("the stack breaks off on the way".into()),
+    }
 }
+
+/// What functions return to that are traced so.
+const RETURNED_TO: [&str; 4] =
+    ["arch_rethook_trampoline", "__kretprobe_trampoline", "kretprobe_trampoline", "return_to_handler"];
 
 /// What the kernel puts between a traced place and a program.
 fn is_on_the_way(frame: &Frame) -> bool {
@@ -126,7 +167,8 @@ mod tests {
     }
 
     fn depth(names: &[&str], function: Option<&str>) -> Option<(usize, String)> {
-        path(&stack(names), function).map(|p| (p.depth(), p.from.name.unwrap_or_default()))
+        let path = path(&stack(names), function).ok()?;
+        Some((path.depth(), path.from.and_then(|from| from.name).unwrap_or_default()))
     }
 
     #[test]
@@ -183,6 +225,32 @@ mod tests {
             "__inet_stream_connect",
         ];
         assert_eq!(depth(&kretprobe, Some("tcp_connect")), Some((7, "__inet_stream_connect".into())));
+    }
+
+    #[test]
+    fn a_stack_that_breaks_off_where_the_function_returned_to_is_whole() {
+        let names =
+            ["?", "trace_call_bpf", "kretprobe_perf_func", "trampoline_handler", "kretprobe_trampoline"];
+        assert_eq!(depth(&names, Some("tcp_connect")), Some((5, String::new())));
+        let short = path(&stack(&names[..3]), Some("tcp_connect"));
+        assert_eq!(short, Err("the stack breaks off on the way, after kretprobe_perf_func".into()));
+    }
+
+    #[test]
+    fn a_program_that_is_watched_is_counted_once() {
+        let all = stack(&[
+            "bpf:bpf_prog_1_cost_watching",
+            "bpf:bpf_trampoline_123",
+            "bpf:bpf_prog_2_cost_watched",
+            "trace_call_bpf",
+            "kprobe_perf_func",
+            "kprobe_ftrace_handler",
+            "?",
+            "tcp_connect",
+        ]);
+        let watched = watched(&all, "cost_watched").expect("it is there");
+        assert_eq!(path(watched, Some("tcp_connect")).map(|p| p.depth()), Ok(5));
+        assert_eq!(super::watched(&all[..2], "cost_watched"), None);
     }
 
     #[test]

@@ -4,23 +4,26 @@
 //! on), then, round after round, with one that does nothing, beside the bare place. Whatever ends us, links end with us.
 
 mod branches;
+mod code;
 mod depth;
 mod drive;
 mod measure;
 mod table;
 
-use crate::disassemble;
+use crate::branch_records;
 use crate::list::print;
-use crate::run::Reported;
 use anyhow::{Context, bail};
-use btrace::cli::{Args, CostArgs};
+use bpf::{BranchFilter, BranchRecords};
+use branches::{Ends, Runs, Taken};
+use btrace::cli::CostArgs;
 use btrace::logging::say;
-use clap::Parser;
+use btrace::render::is_thunk;
 use depth::{Frame, Path};
 use drive::Driver;
 use measure::Measuring;
+use symbols::Live;
 use table::{Cost, Row, Table};
-use trace::{Kernel, Target, TargetKind, Way, Ways};
+use trace::{Kernel, Snapshot, Target, TargetKind, Way, Ways};
 
 /// Times that the driver acts for the programs that look, at most.
 const MOST_LOOKED_AT: u64 = 500;
@@ -31,11 +34,17 @@ struct Offered {
     way: Way,
     /// On the function that the tracepoint is in.
     on_function: bool,
-    path: Result<Path, String>,
-    hits: u64,
-    others: u64,
+    seen: Seen,
     bare: Vec<f64>,
     added: Vec<f64>,
+}
+
+/// What the programs that look saw of a way.
+struct Seen {
+    path: Result<Path, String>,
+    branches: Result<Taken, String>,
+    hits: u64,
+    others: u64,
 }
 
 /// Measures, and prints.
@@ -59,6 +68,7 @@ pub fn run(args: &CostArgs) -> anyhow::Result<()> {
         })?,
     };
     bpf::raise_limits();
+    bpf::interrupt_ends_us();
     let ways = Ways::new(&kernel, &target)?;
     let measuring = Measuring::new(&mut driver, args.rounds, args.exact)?;
     let mut look = Look {
@@ -66,6 +76,13 @@ pub fn run(args: &CostArgs) -> anyhow::Result<()> {
         acts: if driver.ours { measuring.count.min(MOST_LOOKED_AT) } else { 1 },
         tgid: if driver.ours { trace::own_tgid()? } else { 0 },
         symbols: None,
+        live: if args.verbose > 0 || args.json || args.disasm { Live::open().ok() } else { None },
+        records: match ways.has_branch_records() {
+            true => branch_records::record(BranchFilter::ANY).map_err(|error| format!("{error:#}")),
+            false => {
+                Err("this kernel gives BPF programs none (no bpf_get_branch_snapshot; since 5.16)".into())
+            }
+        },
     };
 
     let mut rows = Vec::new();
@@ -76,14 +93,14 @@ pub fn run(args: &CostArgs) -> anyhow::Result<()> {
     if offered.is_empty() {
         bail!("{}: {}", target.label(), first_reason(&rows));
     }
-    let counts = |o: &Offered| o.hits / o.way.runs();
+    let counts = |o: &Offered| o.seen.hits / o.way.runs();
     let Some(hits) = offered.iter().map(counts).max().filter(|hits| *hits > 0) else {
         bail!("{}: not hit by {}; name a command that hits it with -c", target.label(), driver.what);
     };
     // A function that is entered as often as its tracepoint is hit is as good a place.
     let function = match target.kind {
         TargetKind::Tracepoint => {
-            offered.iter().find_map(|o| o.path.as_ref().ok()?.from.base().map(String::from))
+            offered.iter().find_map(|o| o.seen.path.as_ref().ok()?.from.as_ref()?.base().map(String::from))
         }
         _ => None,
     };
@@ -95,6 +112,8 @@ pub fn run(args: &CostArgs) -> anyhow::Result<()> {
         look.all(ways, target, &on, Some(hits), &mut driver, &mut rows, &mut offered)?;
     }
 
+    // The times are those of a machine that records no branches.
+    let unrecorded = std::mem::replace(&mut look.records, Ok(None)).err();
     for _ in 0..measuring.rounds {
         for one in &mut offered {
             let ways = match (&around_ways, one.on_function) {
@@ -122,7 +141,8 @@ pub fn run(args: &CostArgs) -> anyhow::Result<()> {
             false => measuring.of(&mut added),
         };
         if let Some(row) = rows.get_mut(one.row) {
-            row.cost = Ok(Cost { path: one.path, per_hit, hits: one.hits, others: one.others });
+            let Seen { path, branches, hits, others } = one.seen;
+            row.cost = Ok(Cost { path, branches, per_hit, hits, others });
         }
     }
     let table = Table {
@@ -134,7 +154,7 @@ pub fn run(args: &CostArgs) -> anyhow::Result<()> {
         bare: measuring.of(&mut all_bare).1,
         exact: args.exact,
         rounds: args.rounds,
-        branches: branches::taken(),
+        unrecorded,
         rows,
     };
     match args.json {
@@ -157,6 +177,10 @@ struct Look<'a> {
     tgid: u32,
     /// Symbols read once, where no frames are to be named.
     symbols: Option<Result<symbols::Table, String>>,
+    /// The kernel's code, where it is to be looked at.
+    live: Option<Live>,
+    /// Recording of branches under way, or why there is none.
+    records: Result<Option<BranchRecords>, String>,
 }
 
 impl Look<'_> {
@@ -177,9 +201,10 @@ impl Look<'_> {
             let row = rows.len();
             match self.from(ways, target, *way, driver)? {
                 Err(reason) => rows.push(Row { way: *way, on, cost: Err(reason) }),
-                Ok((path, hits, others)) => {
-                    if let Some(same) = same.filter(|same| *same != hits) {
-                        let reason = format!("{} is entered {hits} times for {same} hits", target.name);
+                Ok(seen) => {
+                    if let Some(same) = same.filter(|same| *same != seen.hits) {
+                        let reason =
+                            format!("{} is entered {} times for {same} hits", target.name, seen.hits);
                         rows.push(Row { way: *way, on, cost: Err(reason) });
                         continue;
                     }
@@ -188,9 +213,7 @@ impl Look<'_> {
                         row,
                         way: *way,
                         on_function: same.is_some(),
-                        path,
-                        hits,
-                        others,
+                        seen,
                         bare: Vec::new(),
                         added: Vec::new(),
                     });
@@ -200,15 +223,14 @@ impl Look<'_> {
         Ok(())
     }
 
-    /// Looks from one way: the calls to it, the driver's hits, others' hits; or why the kernel does not offer it.
-    #[expect(clippy::type_complexity, reason = "used once")]
+    /// Looks from one way; or why the kernel does not offer it.
     fn from(
         &mut self,
         ways: &Ways<'_>,
         target: &Target,
         way: Way,
         driver: &mut Driver,
-    ) -> anyhow::Result<Result<(Result<Path, String>, u64, u64), String>> {
+    ) -> anyhow::Result<Result<Seen, String>> {
         let placed = match ways.looking(way, self.tgid) {
             Ok(placed) => placed,
             Err(refusal) => return Ok(Err(refusal.to_string())),
@@ -216,24 +238,87 @@ impl Look<'_> {
         driver.run(self.acts)?;
         let sight = placed.sight()?;
         let path = match &sight.stack {
-            _ if !ways.sees_itself(way) => {
-                Err("this kernel lets such a program take no stack with itself on it".into())
-            }
-            Err(error) => Err(format!(
-                "the stack was not taken: {}",
-                btf::errno_name(error.unsigned_abs() as u32).unwrap_or("?")
-            )),
-            Ok(stack) => self.path(stack, target),
+            Err(error) => Err(error.to_string()),
+            Ok(stack) => self.path(stack, target, way),
         };
         if self.args.disasm {
-            self.disassemble(way, target, path.as_ref().ok())?;
+            self.disassemble(ways, way, target, path.as_ref().ok())?;
         }
         drop(placed);
-        Ok(Ok((path, sight.own, sight.hits.saturating_sub(sight.own))))
+        let branches = match &self.records {
+            // Said once, of all ways.
+            Err(_) => Err(String::new()),
+            Ok(_) => self.branches(ways, target, way, path.as_ref().ok(), driver)?,
+        };
+        let others = sight.hits.saturating_sub(sight.own);
+        Ok(Ok(Seen { path, branches, hits: sight.own, others }))
+    }
+
+    /// The branches on the way, from records that a program takes.
+    fn branches(
+        &self,
+        ways: &Ways<'_>,
+        target: &Target,
+        way: Way,
+        path: Option<&Path>,
+        driver: &mut Driver,
+    ) -> anyhow::Result<Result<Taken, String>> {
+        let Some(path) = path else { return Ok(Err("the calls on the way are unknown".into())) };
+        let Some(Ok(table)) = &self.symbols else {
+            return Ok(Err("the kernel's symbols were not read".into()));
+        };
+        let placed = match ways.branching(way) {
+            Ok(placed) => placed,
+            Err(refusal) => return Ok(Err(refusal.to_string())),
+        };
+        driver.run(self.acts)?;
+        let Some(program) = placed.code()? else {
+            return Ok(Err("the kernel shows nobody where programs are (kernel.kptr_restrict)".into()));
+        };
+        let place = match target.kind {
+            // The compiler's copies too; the function's own frame may be gone already.
+            TargetKind::Function => table
+                .extents()
+                .filter(|e| e.name.split('.').next() == Some(target.name.as_str()))
+                .filter(|e| target.module.is_none() || target.module.as_deref() == e.module)
+                .filter_map(|e| Some(e.address..e.end?))
+                .collect(),
+            _ => path
+                .from
+                .as_ref()
+                .and_then(|from| table.extent(from.address))
+                .and_then(|e| Some(e.address..e.end?))
+                .into_iter()
+                .collect(),
+        };
+        let runs = match (way.runs(), way.sees_return()) {
+            (2.., _) => Runs::AtBoth,
+            (_, true) => Runs::AtReturn,
+            (_, false) => Runs::AtEntry,
+        };
+        let ends = Ends { place, program, runs };
+        let thunk = |address| table.resolve(address).is_some_and(|s| is_thunk(s.name));
+        let (mut taken, mut fault) = (Vec::new(), None);
+        for records in placed.records(self.tgid)? {
+            match records.snapshot() {
+                Snapshot::Fault(error) => fault = Some(error),
+                Snapshot::Taken(branches) => {
+                    let ends_of: Vec<_> = branches.map(|b| (b.from, b.to)).collect();
+                    taken.extend(ends.taken(&ends_of, thunk));
+                }
+            }
+        }
+        Ok(branches::most_often(taken.into_iter()).ok_or_else(|| match fault {
+            Some(error) => format!(
+                "the kernel gave no branch records: {}",
+                btf::errno_name(error.unsigned_abs()).unwrap_or("?")
+            ),
+            None => "no record shows how the program was come to".into(),
+        }))
     }
 
     /// The calls on a stack that was taken just now.
-    fn path(&mut self, stack: &[u64], target: &Target) -> Result<Path, String> {
+    fn path(&mut self, stack: &[u64], target: &Target, way: Way) -> Result<Path, String> {
         // Trampolines and programs are in kallsyms for as long as they are attached; reading it takes a while.
         let again = self.args.verbose > 0 || self.args.json || self.args.disasm;
         if again || self.symbols.is_none() {
@@ -246,58 +331,32 @@ impl Look<'_> {
         };
         let frames: Vec<Frame> = stack.iter().map(|a| Frame::of(*a, table.resolve(*a))).collect();
         let function = (target.kind == TargetKind::Function).then_some(target.name.as_str());
-        depth::path(&frames, function).ok_or_else(|| "the stack breaks off on the way".into())
+        let frames = depth::watched(&frames, trace::WATCHED).unwrap_or(&frames);
+        let mut path = depth::path(frames, function)?;
+        if let (true, Some(live)) = (again, &self.live) {
+            let returned = way.sees_return() && path.from.as_ref().and_then(Frame::base) != function;
+            let read = |address, len| live.read(address, len).ok();
+            path.jumped = code::jumped(&path, table, returned, read);
+        }
+        Ok(path)
     }
 
-    /// Shows the code on the way: the place that is patched, what is called from there to the program, and the program.
-    fn disassemble(&self, way: Way, target: &Target, path: Option<&Path>) -> anyhow::Result<()> {
-        let Some(path) = path else {
+    /// Shows the code on the way.
+    fn disassemble(
+        &self,
+        ways: &Ways<'_>,
+        way: Way,
+        target: &Target,
+        path: Option<&Path>,
+    ) -> anyhow::Result<()> {
+        let (Some(path), Some(Ok(table))) = (path, &self.symbols) else {
             say(format_args!(
                 "btrace: {way}: no machine code is shown, for the calls on the way are unknown"
             ));
             return Ok(());
         };
-        let mut names: Vec<String> = Vec::new();
-        let mut add = |name: String| {
-            if !names.contains(&name) {
-                names.push(name);
-            }
-        };
-        for frame in path.frames.iter().rev() {
-            match &frame.name {
-                Some(name) => add(name.clone()),
-                // It has no name: what is before the call is shown in its caller's, what follows here.
-                None => add(format!("{:#x}", frame.address)),
-            }
-        }
-        if path.frames.iter().any(|f| f.name.as_deref().is_some_and(|n| n.starts_with("bpf_trampoline_"))) {
-            let Some(Ok(table)) = &self.symbols else { return Ok(()) };
-            // What a trampoline calls before the program has returned when the program runs.
-            for name in ["__bpf_prog_enter_recur", "__bpf_prog_enter"] {
-                if table.extents().any(|extent| extent.name == name) {
-                    add(name.into());
-                    break;
-                }
-            }
-        }
-        print(format!("# {way}\n").as_bytes())?;
-        let site = match target.kind {
-            TargetKind::Function => target.name.clone(),
-            _ => format!(
-                "{}+{:#x}",
-                path.from.name.as_deref().unwrap_or("?"),
-                path.from.offset.saturating_sub(5)
-            ),
-        };
-        let listed = |flags: &[&str]| {
-            let args = Args::try_parse_from(["btrace", "-d"].iter().chain(flags).copied())?;
-            match disassemble::run(&args) {
-                // Said already; the table comes all the same.
-                Err(error) if error.is::<Reported>() => Ok(()),
-                result => result,
-            }
-        };
-        listed(&["-k", &site, "-B", "16"])?;
-        listed(&["-k", &names.join(",")])
+        // The code of the program that looks tells nothing of the way: one that does nothing stands for any.
+        let empty = ways.empty_unattached(way).map_err(|refusal| anyhow::anyhow!("{way}: {refusal}"))?;
+        code::show(way, target, path, table, self.live.as_ref(), empty.code()?)
     }
 }

@@ -1,5 +1,6 @@
 //! What was found, as a table or as JSON, and what it comes to.
 
+use super::branches::Taken;
 use super::depth::{Frame, Path};
 use serde_json::{Value, json};
 use std::fmt::Write;
@@ -10,6 +11,8 @@ use trace::Way;
 pub struct Cost {
     /// The calls on the way, or why they are not known.
     pub path: Result<Path, String>,
+    /// The branches on the way, or why they are not known; without words where [`Table::unrecorded`] says it.
+    pub branches: Result<Taken, String>,
     /// What a hit takes in addition: least, what counts, most.
     pub per_hit: (f64, f64, f64),
     /// Runs of a program that looked, for what the driver did.
@@ -58,7 +61,8 @@ pub struct Table {
     pub bare: f64,
     pub exact: bool,
     pub rounds: u32,
-    pub branches: Result<usize, String>,
+    /// Why no branches were recorded.
+    pub unrecorded: Option<String>,
     pub rows: Vec<Row>,
 }
 
@@ -87,7 +91,7 @@ impl Table {
             match &row.cost {
                 Ok(cost) => {
                     let calls = cost.path.as_ref().map_or("-".to_string(), |p| p.depth().to_string());
-                    let branches = self.branches.as_ref().map_or("-".to_string(), ToString::to_string);
+                    let branches = cost.branches.as_ref().map_or("-".to_string(), ToString::to_string);
                     let (low, counts, high) = cost.per_hit;
                     let _ = writeln!(
                         out,
@@ -98,8 +102,9 @@ impl Table {
                         number(high)
                     );
                     if let (true, Ok(path)) = (verbose, &cost.path) {
-                        for frame in path.frames.iter().chain([&path.from]) {
-                            let _ = writeln!(out, "    {}", shown(frame));
+                        for (frame, jumped) in path.whole() {
+                            let jumped = if jumped { "  (jumps on: no call, no frame)" } else { "" };
+                            let _ = writeln!(out, "    {}{jumped}", shown(frame));
                         }
                     }
                 }
@@ -127,12 +132,18 @@ impl Table {
         for row in &self.rows {
             match &row.cost {
                 Err(reason) => add(reason, row),
-                Ok(Cost { path: Err(reason), .. }) => add(&format!("calls unknown: {reason}"), row),
-                Ok(_) => {}
+                Ok(cost) => {
+                    if let Err(reason) = &cost.path {
+                        add(&format!("calls unknown: {reason}"), row);
+                    }
+                    if let Some(reason) = cost.branches.as_ref().err().filter(|reason| !reason.is_empty()) {
+                        add(&format!("branches unknown: {reason}"), row);
+                    }
+                }
             }
         }
         lines.extend(reasons.into_iter().map(|(reason, names)| format!("{}: {reason}", names.join(", "))));
-        if let Err(reason) = &self.branches {
+        if let Some(reason) = &self.unrecorded {
             lines.push(format!("branches: {reason}"));
         }
         let costs: Vec<&Cost> = self.rows.iter().filter_map(|r| r.cost.as_ref().ok()).collect();
@@ -221,12 +232,13 @@ impl Table {
                 Ok(cost) => {
                     let (low, counts, high) = cost.per_hit;
                     let frames = cost.path.as_ref().ok().map(|path| {
-                        path.frames.iter().chain([&path.from]).map(frame).collect::<Vec<Value>>()
+                        path.whole().map(frame).collect::<Vec<Value>>()
                     });
                     json!({
                         "method": row.way.to_string(), "on": row.on, "offered": true,
                         "calls": cost.path.as_ref().ok().map(Path::depth), "frames": frames,
-                        "branches": self.branches.as_ref().ok(), "per_hit": rounded(counts),
+                        "branches": cost.branches.as_ref().ok().filter(|b| b.whole).map(|b| b.count),
+                        "branches_at_least": cost.branches.as_ref().ok().map(|b| b.count), "per_hit": rounded(counts),
                         "least": rounded(low), "most": rounded(high), "hits": cost.hits, "other_hits": cost.others,
                     })
                 }
@@ -243,10 +255,14 @@ impl Table {
     }
 }
 
-fn frame(frame: &Frame) -> Value {
-    json!({
+fn frame((frame, jumped): (&Frame, bool)) -> Value {
+    let mut value = json!({
         "address": format!("{:#x}", frame.address), "name": frame.name, "offset": frame.offset, "module": frame.module,
-    })
+    });
+    if jumped && let Some(members) = value.as_object_mut() {
+        members.insert("jumped".into(), true.into());
+    }
+    value
 }
 
 fn shown(frame: &Frame) -> String {
@@ -271,8 +287,9 @@ mod tests {
 
     fn row(way: Way, on: Option<&str>, per_hit: f64, calls: usize) -> Row {
         let from = Frame { address: 1, name: Some("f".into()), offset: 5, module: None };
-        let path = Ok(Path { frames: vec![from.clone(); calls], from });
-        let cost = Cost { path, per_hit: (per_hit, per_hit, per_hit), hits: 10, others: 0 };
+        let path = Ok(Path { frames: vec![from.clone(); calls], from: Some(from), jumped: Vec::new() });
+        let branches = Err(String::new());
+        let cost = Cost { path, branches, per_hit: (per_hit, per_hit, per_hit), hits: 10, others: 0 };
         Row { way, on: on.map(String::from), cost: Ok(cost) }
     }
 
@@ -286,7 +303,7 @@ mod tests {
             bare: 100.0,
             exact,
             rounds: 1,
-            branches: Err("none".into()),
+            unrecorded: Some("none".into()),
             rows,
         }
     }

@@ -1,6 +1,6 @@
 //! Source lines of a listing, looked up before it is written.
 
-use btrace::logging::say;
+use btrace::logging::say_once;
 use disasm::{Disassembler, Line, NoSymbols, TargetKind};
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -24,7 +24,7 @@ impl Finder {
         let Some(source) = &mut self.source else { return Rc::default() };
         let lines = source.lines_at(address);
         if let Some(remark) = source.remark() {
-            say(format_args!("btrace: {remark}"));
+            say_once(&format!("btrace: {remark}"));
             self.source = None;
         }
         lines
@@ -50,7 +50,7 @@ impl Finder {
         if module != Some("bpf")
             && let Some(remark) = source.remark()
         {
-            say(format_args!("btrace: {remark}"));
+            say_once(&format!("btrace: {remark}"));
             self.source = None;
             return known;
         }

@@ -14,6 +14,7 @@ mod symbols;
 mod tally;
 mod text;
 
+pub use branches::is_thunk;
 pub use json::Json;
 pub use paint::wanted as colour_wanted;
 pub use path::Paths;

@@ -9,6 +9,7 @@ mod branches;
 mod calls;
 mod gather;
 mod kprobe;
+pub mod looking;
 mod many;
 mod parts;
 mod path;

@@ -60,6 +60,8 @@ macro_rules! feeding {
     };
 }
 
+pub(super) use feeding;
+
 pub(super) const CHECKS: &[Check] = &[
     Check {
         name: "lbr: without hardware one line says what was found, exit status 2, as text and as JSON",

@@ -66,20 +66,21 @@ pub fn of_tracing(tags: &BTreeSet<String>, records: &[Ends<'_>]) -> usize {
 /// Whose branch it is: of a thunk, through which indirect jumps and returns go, the one of what went there.
 fn origin(tags: &BTreeSet<String>, records: &[Ends<'_>], at: usize) -> Role {
     let Some((from, _)) = records.get(at) else { return Role::Code };
-    if !from.is_some_and(|s| is_thunk(&s)) {
+    if !from.is_some_and(|s| is_thunk(s.name)) {
         return role(tags, from);
     }
     match records.get(at + 1) {
-        Some((before, to)) if to.is_some_and(|s| is_thunk(&s)) => role(tags, before),
+        Some((before, to)) if to.is_some_and(|s| is_thunk(s.name)) => role(tags, before),
         // Not known: taken for one of tracing, after which the search goes on.
         _ => Role::Tracing,
     }
 }
 
-fn is_thunk(symbol: &Resolved<'_>) -> bool {
+/// Whether code of that name is what indirect jumps and returns go through.
+pub fn is_thunk(name: &str) -> bool {
     const PREFIXES: [&str; 5] =
         ["__x86_return_thunk", "__x86_indirect_", "srso_", "retbleed_", "its_return_thunk"];
-    PREFIXES.iter().any(|prefix| symbol.name.starts_with(prefix))
+    PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
 /// Functions that `__bpf_prog_enter` and its like call, of which a record may be the newest where a filter hides calls.

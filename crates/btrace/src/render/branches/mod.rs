@@ -10,6 +10,8 @@
 
 mod cut;
 
+pub use cut::is_thunk;
+
 use super::stack::{Frame, Stacks};
 use super::{decimal, fault, hexadecimal};
 use crate::logging::say;
