@@ -74,6 +74,8 @@ const MODULES: &[&str] = &["loop"];
 pub struct Tally {
     pub passed: usize,
     pub failed: usize,
+    /// A line for each that failed, to be repeated at the end, where a log that was cut short still has it.
+    pub failures: Vec<String>,
 }
 
 /// Guests at one time: each keeps one host thread busy.
@@ -156,6 +158,9 @@ pub fn run(only: Option<&str>, words: &[String]) -> Result<Tally> {
                     let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
                     tally.passed += passed;
                     tally.failed += failed;
+                    let failures =
+                        report.lines().filter(|line| line.starts_with("lab ") && line.contains(" FAILED "));
+                    tally.failures.extend(failures.map(str::to_string));
                     eprint!("{report}");
                 }
             });
