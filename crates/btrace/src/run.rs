@@ -597,7 +597,8 @@ fn frequent<'a>(reasons: impl Iterator<Item = &'a str>) -> String {
 /// Names the blocks that no probe could be put on, of functions whose paths are taken.
 fn say_unprobed(session: &Session) {
     for code in session.codes().iter().flatten() {
-        let all: Vec<String> = code.unprobed().map(|block| offset(block.start, code.address)).collect();
+        let all: Vec<String> =
+            code.unprobed().map(|block| trace::path::offset(block.start, code.address)).collect();
         if all.is_empty() {
             continue;
         }
@@ -610,14 +611,6 @@ fn say_unprobed(session: &Session) {
             code.blocks.list().len(),
             all.get(..named).unwrap_or_default().join(", ")
         ));
-    }
-}
-
-/// Where something lies in a function, or before it, where the compiler's `.cold` parts are.
-fn offset(address: u64, function: u64) -> String {
-    match address.checked_sub(function) {
-        Some(offset) => format!("+{offset:#x}"),
-        None => format!("-{:#x}", function.wrapping_sub(address)),
     }
 }
 

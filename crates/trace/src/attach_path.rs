@@ -2,10 +2,11 @@
 
 use crate::attach::{Attached, Attacher, Piece, assemble, refusal};
 use crate::error::Error;
-use crate::plan::Probe;
+use crate::plan::{Method, Probe};
 use crate::program;
 use bpf::{AttachType, KprobeAt, ProgType};
 use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
 
 /// Blocks that one program is attached to: each program's links are detached one after the other, programs side by side.
 const SHARE: usize = 16;
@@ -32,6 +33,11 @@ impl Attacher<'_> {
         let mut pieces: Vec<Piece> = Vec::new();
         let mut unprobed = BTreeSet::new();
         for (at, block) in code.blocks.list().iter().enumerate() {
+            // What is attached already is detached with all the rest.
+            if self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
+                let path = Some((unprobed, pieces));
+                return Ok(Attached { method: Method::Kprobe, pieces: Vec::new(), remark: None, path });
+            }
             // The entry's own probe tells of the first.
             if block.start == code.address {
                 continue;

@@ -4,8 +4,9 @@
 //! are held against the code, and where one block cannot follow the other, or several ways lead through blocks that no probe could be
 //! put on, the step is [`Step::Unknown`].
 
-use crate::blocks::{Block, Blocks, Exit, Part};
+use crate::blocks::{Block, Blocks, Edge, Exit, Part};
 use crate::error::Error;
+use crate::faults;
 use crate::plan::{Plan, Probe};
 use crate::target;
 use disasm::Arch;
@@ -56,6 +57,8 @@ pub enum Step {
     Fell,
     /// The block before jumped to it.
     Jumped,
+    /// An instruction of the block before faulted.
+    Faulted,
     /// From the block before no way leads here, or more than one through blocks without probes: something ran that was not seen.
     Unknown,
 }
@@ -169,8 +172,12 @@ impl Ways<'_> {
             }
             return;
         };
-        for (block, jumped) in after {
-            let step = if jumped { Step::Jumped } else { Step::Fell };
+        for (block, way) in after {
+            let step = match way {
+                Edge::Falls => Step::Fell,
+                Edge::Jumps => Step::Jumped,
+                Edge::Faults => Step::Faulted,
+            };
             if is_end(block) {
                 self.arrive(Visit { block, step, inferred: false });
             } else if self.way.iter().any(|visit| visit.block == block) {
@@ -212,6 +219,7 @@ pub(crate) fn find_code(plan: &mut Plan, wanted: Wanted) -> Result<(), Error> {
     let names: Vec<&str> = names.into_iter().collect();
     let found = symbols::namesakes(&names).map_err(|error| lacking(error.to_string()))?;
     let named: HashMap<&str, Vec<Symbol>> = names.into_iter().zip(found).collect();
+    let mut tables = faults::Tables::default();
     let mut left = most_blocks as usize;
     let mut refused = Vec::new();
     let mut codes = Vec::with_capacity(plan.probes.len());
@@ -220,7 +228,7 @@ pub(crate) fn find_code(plan: &mut Plan, wanted: Wanted) -> Result<(), Error> {
             codes.push(None);
             continue;
         }
-        match code_of(probe, &named, &table, &live) {
+        match code_of(probe, &named, &table, &live, &mut tables) {
             Ok(code) if code.blocks.list().len() > left => {
                 let count = code.blocks.list().len();
                 let others = most_blocks as usize - left;
@@ -278,6 +286,7 @@ fn code_of(
     named: &HashMap<&str, Vec<Symbol>>,
     table: &Table,
     live: &Live,
+    tables: &mut faults::Tables,
 ) -> Result<Code, String> {
     let target = &probe.target;
     let found = named.get(target.name.as_str()).cloned().unwrap_or_default();
@@ -310,13 +319,17 @@ fn code_of(
     let mut parts = vec![read(address).ok_or_else(unreadable)?];
     let returns =
         |to: u64| table.resolve(to).is_some_and(|s| s.offset == 0 && s.name.ends_with("return_thunk"));
-    let first = Blocks::of(&parts, Arch::X86_64, returns);
+    let faults = tables.of(target.module.as_deref(), table, live);
+    let first = Blocks::of(&parts, Arch::X86_64, &faults, returns);
     // What the compiler split off is jumped to.
-    let goes = first.list().iter().filter_map(|block| match block.exit {
-        Exit::Jump(to) | Exit::Branch(to) if first.at(to).is_none() => Some(to),
-        _ => None,
+    let goes = first.list().iter().flat_map(|block| {
+        let jump = match block.exit {
+            Exit::Jump(to) | Exit::Branch(to) => Some(to),
+            _ => None,
+        };
+        jump.into_iter().chain(block.faults.iter().map(|fault| fault.to))
     });
-    for to in goes {
+    for to in goes.filter(|to| first.at(*to).is_none()) {
         let Some(symbol) = table.resolve(to) else { continue };
         let rest = symbol.name.strip_prefix(name.as_str());
         let known = parts.iter().any(|part| part.address == to - symbol.offset);
@@ -324,8 +337,35 @@ fn code_of(
             parts.extend(read(to));
         }
     }
-    let blocks = Blocks::of(&parts, Arch::X86_64, returns);
-    Ok(Code { name, module: target.module.clone(), address, parts, blocks, unprobed: BTreeSet::new() })
+    let blocks = Blocks::of(&parts, Arch::X86_64, &faults, returns);
+    // An optimised kprobe is a jump to a page of the kernel's for such.
+    let is_optimised = |block: &&Block| match block.exit {
+        Exit::Jump(to) => table.resolve(to).is_some_and(|symbol| symbol.module == Some("__builtin__kprobes")),
+        _ => false,
+    };
+    let optimised = blocks.list().iter().find(is_optimised).map(|block| block.last);
+    if let Some(at) = blocks.breakpoints().first().copied().or(optimised) {
+        return Err(format!(
+            "there is a kprobe at {name}{} already, another tracer's, and what its breakpoint stands for cannot be read",
+            offset(at, address)
+        ));
+    }
+    let module = target.module.clone();
+    let code = Code { name, module, address, parts, blocks, unprobed: BTreeSet::new() };
+    if !(0..code.blocks.list().len()).any(|block| code.leaves(block)) {
+        return Err(
+            "it never returns (there is no return in its code), and a path is shown at the return".into()
+        );
+    }
+    Ok(code)
+}
+
+/// Where something lies in a function, or before it, where the compiler's `.cold` parts are.
+pub fn offset(address: u64, function: u64) -> String {
+    match address.checked_sub(function) {
+        Some(offset) => format!("+{offset:#x}"),
+        None => format!("-{:#x}", function.wrapping_sub(address)),
+    }
 }
 
 impl Code {
@@ -362,7 +402,7 @@ mod tests {
 
     fn code(bytes: &[u8], unprobed: &[usize]) -> Code {
         let parts = vec![Part { address: BASE, bytes: bytes.to_vec() }];
-        let blocks = Blocks::of(&parts, Arch::X86_64, |_| false);
+        let blocks = Blocks::of(&parts, Arch::X86_64, &[], |_| false);
         let unprobed = unprobed.iter().copied().collect();
         Code { name: "f".into(), module: None, address: BASE, parts, blocks, unprobed }
     }

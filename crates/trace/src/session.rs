@@ -141,7 +141,7 @@ impl Session {
             for (tracepoint, program) in
                 [(tracker::FORK, tracker::fork(plan.task, own_tgid)), (tracker::FREE, tracker::free())]
             {
-                let attacher = Attacher { plan, maps: &session.maps, modules: &session.modules };
+                let attacher = Attacher { plan, maps: &session.maps, modules: &session.modules, stop: None };
                 let program = attacher.raw_tracepoint(
                     tracepoint,
                     &format!("{tracepoint}, by which the command is followed"),
@@ -185,7 +185,7 @@ impl Session {
         for probe in &plan.probes {
             self.open_module(probe)?;
         }
-        let attacher = Attacher { plan, maps: &self.maps, modules: &self.modules };
+        let attacher = Attacher { plan, maps: &self.maps, modules: &self.modules, stop: None };
         let (results, stopped) = attacher.all(tell);
         // Of thousands a line each says nothing.
         let each = if plan.vast { log::Level::Trace } else { log::Level::Debug };
@@ -296,7 +296,7 @@ impl Session {
         let added = found.into_iter().filter_map(|one| Some((plan.again(one.function.index)?, one)));
         let added: BTreeMap<usize, &Elsewhere> = added.collect();
         self.probes.extend(plan.probes.iter().skip(known).cloned());
-        let attacher = Attacher { plan, maps: &self.maps, modules: &self.modules };
+        let attacher = Attacher { plan, maps: &self.maps, modules: &self.modules, stop: None };
         let places: Vec<(usize, Vec<u64>)> = added
             .iter()
             .map(|(index, one)| (*index, one.symbols.iter().map(|s| s.address).collect()))

@@ -133,6 +133,40 @@ pub(super) const CHECKS: &[Check] = &[
         },
     },
     Check {
+        name: "--output-path: a text of a program that is not there: the way by the exception is known",
+        command: "btrace -k strncpy_from_user --output-path --json -c 'workloads open-fault 2'",
+        judge: |ran| {
+            ensure!(ran.status == 0, "exit status {}", ran.status);
+            let mut good = BTreeSet::new();
+            let mut bad = Vec::new();
+            for event in json(ran)? {
+                let path = whole(&event)?;
+                match event["retval"]["error"].as_str() {
+                    Some("EFAULT") => bad.push(path),
+                    _ => good.extend(path),
+                }
+            }
+            ensure!(bad.len() == 2 && !good.is_empty(), "{} failed", bad.len());
+            Ok(())
+        },
+    },
+    Check {
+        name: "--output-path: where another tracer's kprobes are, no blocks are told by their breakpoints",
+        command: "traced -k vfs_read --output-path -o /dev/null; btrace -k vfs_read --output-path; s=$?; kill $b; wait $b; exit $s",
+        judge: |ran| refused(ran, "there is a kprobe at vfs_read+0x"),
+    },
+    Check {
+        name: "--output-path: Ctrl-C is heard while hundreds of blocks are attached",
+        command: r#"
+            btrace -k 'tcp_v4_rcv,tcp_ack,tcp_sendmsg_locked,path_openat,link_path_walk,do_sys_poll' --path-blocks 9999 --output-path 2>/tmp/said & b=$!
+            for i in $(seq 500); do [ $(wc -l </sys/kernel/debug/kprobes/list) -gt 3 ] && break; sleep 0.02; done
+            kill -INT $b; wait $b; echo "status $? left $(wc -l </sys/kernel/debug/kprobes/list)"; grep -c 'is running' /tmp/said"#,
+        judge: |ran| {
+            ensure!(ran.stdout.ends_with(" left 0\n0\n"), "{} {}", ran.stdout, ran.stderr);
+            Ok(())
+        },
+    },
+    Check {
         name: "--output-path: too many blocks are refused, with how many there are",
         command: "btrace -k path_openat --output-path --path-blocks 5",
         judge: |ran| refused(ran, "at most 5 are probed (--path-blocks "),
