@@ -236,7 +236,7 @@ fn shape_of(btf: &Btf, id: TypeId, structs: u32, depth: u32, budget: &mut Budget
         Kind::Int if is_char(&ty) => Shape::Char { signed: !btf.has_unsigned_char() },
         Kind::Int => match (ty.int(), u8::try_from(size)) {
             (Some(int), Ok(size @ 1..=16)) if int.bool => Shape::Bool { size },
-            (Some(int), Ok(size @ 1..=16)) => Shape::Int { size, signed: int.signed },
+            (Some(_), Ok(size @ 1..=16)) => Shape::Int { size, signed: ty.is_signed_int() },
             _ => opaque,
         },
         Kind::Ptr => {

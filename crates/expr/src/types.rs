@@ -215,8 +215,10 @@ impl<'a> Types<'a> {
                 Some(_) if ty.size() == Some(1) && ty.name() == Some("char") => {
                     Ty::Char { signed: !btf.has_unsigned_char() }
                 }
-                Some(int) => match ty.size() {
-                    Some(size @ (1 | 2 | 4 | 8)) => Ty::Int(IntTy { size: size as u8, signed: int.signed }),
+                Some(_) => match ty.size() {
+                    Some(size @ (1 | 2 | 4 | 8)) => {
+                        Ty::Int(IntTy { size: size as u8, signed: ty.is_signed_int() })
+                    }
                     _ => Ty::Other(here),
                 },
                 None => Ty::Other(here),
