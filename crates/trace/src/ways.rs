@@ -197,6 +197,8 @@ pub struct Sight {
     pub own: u64,
     /// The stack of the first of these, innermost first, with whatever took it.
     pub stack: Result<Vec<u64>, NoStack>,
+    /// It was taken in the program's place by another, at the function [`WATCHED`](crate::WATCHED) that the program calls.
+    pub watched: bool,
 }
 
 /// Why there is no stack.
@@ -260,7 +262,8 @@ impl Placed {
                 _ => Err(NoStack::Fault(length)),
             },
         };
-        Ok(Sight { hits: word(&value, sight::HITS), own: word(&value, sight::OWN), stack })
+        let watched = self.watcher.is_some();
+        Ok(Sight { hits: word(&value, sight::HITS), own: word(&value, sight::OWN), stack, watched })
     }
 
     /// The records that a program took for the process `tgid` (0: for any), of as many runs as it has room for.

@@ -40,9 +40,9 @@ pub struct Ends {
 /// When a program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Runs {
-    AtEntry,
-    AtReturn,
-    AtBoth,
+    Entry,
+    Return,
+    Both,
 }
 
 /// So far into a function its entry may be patched: `endbr64`, and a call.
@@ -62,11 +62,11 @@ impl Ends {
         let (from, _) = way.get(left)?;
         let at_entry = place(from).is_some_and(|place| from - place.start <= PATCHED);
         let count = match self.runs {
-            Runs::AtEntry => left + 1,
-            Runs::AtBoth if at_entry => left + 1,
-            Runs::AtBoth => return None,
+            Runs::Entry => left + 1,
+            Runs::Both if at_entry => left + 1,
+            Runs::Both => return None,
             // The function's own return is none of the way, nor is the thunk that it goes through.
-            Runs::AtReturn => match left.checked_sub(1).and_then(|after| way.get(after)) {
+            Runs::Return => match left.checked_sub(1).and_then(|after| way.get(after)) {
                 Some((from, _)) if is_thunk(*from) => left - 1,
                 _ => left,
             },
@@ -96,7 +96,8 @@ mod tests {
     const THUNK: u64 = 0x8000;
 
     fn taken(runs: Runs, oldest_first: &[Branch]) -> Option<Taken> {
-        let ends = Ends { place: vec![PLACE..PLACE + 0x100], program: PROGRAM..PROGRAM + 0x40, runs };
+        let place = PLACE..PLACE + 0x100;
+        let ends = Ends { place: std::iter::once(place).collect(), program: PROGRAM..PROGRAM + 0x40, runs };
         let records: Vec<Branch> = oldest_first.iter().rev().copied().collect();
         ends.taken(&records, |address| address == THUNK)
     }
@@ -114,11 +115,11 @@ mod tests {
     fn an_entrys_way_begins_with_the_call_that_was_put_there() {
         let mut all = vec![(0x2000, PLACE), (PLACE + 4, TRAMPOLINE)];
         all.extend(REST);
-        assert_eq!(taken(Runs::AtEntry, &all), Some(Taken { count: 5, whole: true }));
-        assert_eq!(taken(Runs::AtBoth, &all), Some(Taken { count: 5, whole: true }));
+        assert_eq!(taken(Runs::Entry, &all), Some(Taken { count: 5, whole: true }));
+        assert_eq!(taken(Runs::Both, &all), Some(Taken { count: 5, whole: true }));
         // A branch within the place is none that leaves it.
         all.insert(1, (PLACE + 0x10, PLACE + 0x4));
-        assert_eq!(taken(Runs::AtEntry, &all), Some(Taken { count: 5, whole: true }));
+        assert_eq!(taken(Runs::Entry, &all), Some(Taken { count: 5, whole: true }));
     }
 
     #[test]
@@ -126,19 +127,19 @@ mod tests {
         let mut all = vec![(PLACE + 4, TRAMPOLINE), (TRAMPOLINE + 0x80, PLACE + 9)];
         all.push((PLACE + 0x60, TRAMPOLINE + 0x88));
         all.extend(REST);
-        assert_eq!(taken(Runs::AtReturn, &all), Some(Taken { count: 4, whole: true }));
-        assert_eq!(taken(Runs::AtBoth, &all), None, "entries are counted");
+        assert_eq!(taken(Runs::Return, &all), Some(Taken { count: 4, whole: true }));
+        assert_eq!(taken(Runs::Both, &all), None, "entries are counted");
         all.splice(2..3, [(PLACE + 0x60, THUNK), (THUNK, TRAMPOLINE + 0x88)]);
-        assert_eq!(taken(Runs::AtReturn, &all), Some(Taken { count: 4, whole: true }));
+        assert_eq!(taken(Runs::Return, &all), Some(Taken { count: 4, whole: true }));
     }
 
     #[test]
     fn records_that_do_not_reach_back_say_so() {
-        let cut = taken(Runs::AtEntry, &REST);
+        let cut = taken(Runs::Entry, &REST);
         assert_eq!(cut, Some(Taken { count: 4, whole: false }));
         assert_eq!(cut.map(|taken| taken.to_string()), Some("4+".into()));
-        assert_eq!(taken(Runs::AtEntry, &[(PLACE + 4, TRAMPOLINE)]), None, "it never arrived");
-        assert_eq!(taken(Runs::AtEntry, &[]), None);
+        assert_eq!(taken(Runs::Entry, &[(PLACE + 4, TRAMPOLINE)]), None, "it never arrived");
+        assert_eq!(taken(Runs::Entry, &[]), None);
     }
 
     /// An end of a branch as the article prints it, `0x…:name+0x17 (file:line)`: its address, where the function begins, its name.
@@ -161,7 +162,7 @@ mod tests {
             Some(start..start + bytes)
         };
         let ends =
-            Ends { place: vec![code(place, 0x200)?], program: code(program, 0x100)?, runs: Runs::AtEntry };
+            Ends { place: vec![code(place, 0x200)?], program: code(program, 0x100)?, runs: Runs::Entry };
         let records: Vec<Branch> = both.iter().rev().map(|(from, to)| (from.0, to.0)).collect();
         ends.taken(&records, |_| false)
     }

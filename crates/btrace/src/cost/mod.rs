@@ -25,7 +25,8 @@ use symbols::Live;
 use table::{Cost, Row, Table};
 use trace::{Kernel, Snapshot, Target, TargetKind, Way, Ways};
 
-/// Times that the driver acts for the programs that look, at most.
+/// Times that the driver acts for the programs that look: enough for branches to be counted more than once, and at most.
+const LEAST_LOOKED_AT: u64 = 16;
 const MOST_LOOKED_AT: u64 = 500;
 
 /// A way that the kernel offers, on its way to a row.
@@ -73,7 +74,7 @@ pub fn run(args: &CostArgs) -> anyhow::Result<()> {
     let measuring = Measuring::new(&mut driver, args.rounds, args.exact)?;
     let mut look = Look {
         args,
-        acts: if driver.ours { measuring.count.min(MOST_LOOKED_AT) } else { 1 },
+        acts: if driver.ours { measuring.count.clamp(LEAST_LOOKED_AT, MOST_LOOKED_AT) } else { 1 },
         tgid: if driver.ours { trace::own_tgid()? } else { 0 },
         symbols: None,
         live: if args.verbose > 0 || args.json || args.disasm { Live::open().ok() } else { None },
@@ -239,7 +240,7 @@ impl Look<'_> {
         let sight = placed.sight()?;
         let path = match &sight.stack {
             Err(error) => Err(error.to_string()),
-            Ok(stack) => self.path(stack, target, way),
+            Ok(stack) => self.path(stack, sight.watched, target, way),
         };
         if self.args.disasm {
             self.disassemble(ways, way, target, path.as_ref().ok())?;
@@ -292,9 +293,9 @@ impl Look<'_> {
                 .collect(),
         };
         let runs = match (way.runs(), way.sees_return()) {
-            (2.., _) => Runs::AtBoth,
-            (_, true) => Runs::AtReturn,
-            (_, false) => Runs::AtEntry,
+            (2.., _) => Runs::Both,
+            (_, true) => Runs::Return,
+            (_, false) => Runs::Entry,
         };
         let ends = Ends { place, program, runs };
         let thunk = |address| table.resolve(address).is_some_and(|s| is_thunk(s.name));
@@ -318,10 +319,11 @@ impl Look<'_> {
     }
 
     /// The calls on a stack that was taken just now.
-    fn path(&mut self, stack: &[u64], target: &Target, way: Way) -> Result<Path, String> {
-        // Trampolines and programs are in kallsyms for as long as they are attached; reading it takes a while.
-        let again = self.args.verbose > 0 || self.args.json || self.args.disasm;
-        if again || self.symbols.is_none() {
+    fn path(&mut self, stack: &[u64], watched: bool, target: &Target, way: Way) -> Result<Path, String> {
+        // Trampolines and programs are in kallsyms for as long as they are attached; reading it takes a while. Without being in it they
+        // are known by having no name.
+        let named = self.args.verbose > 0 || self.args.json || self.args.disasm;
+        if named || watched || self.symbols.is_none() {
             self.symbols = Some(symbols::Table::load().map_err(|error| error.to_string()));
         }
         let table = match &self.symbols {
@@ -331,9 +333,13 @@ impl Look<'_> {
         };
         let frames: Vec<Frame> = stack.iter().map(|a| Frame::of(*a, table.resolve(*a))).collect();
         let function = (target.kind == TargetKind::Function).then_some(target.name.as_str());
-        let frames = depth::watched(&frames, trace::WATCHED).unwrap_or(&frames);
+        let frames = match watched {
+            true => depth::watched(&frames, trace::WATCHED)
+                .ok_or("the kernel's symbols do not have the program that takes the stack (net.core.bpf_jit_kallsyms)")?,
+            false => &frames,
+        };
         let mut path = depth::path(frames, function)?;
-        if let (true, Some(live)) = (again, &self.live) {
+        if let (true, Some(live)) = (named, &self.live) {
             let returned = way.sees_return() && path.from.as_ref().and_then(Frame::base) != function;
             let read = |address, len| live.read(address, len).ok();
             path.jumped = code::jumped(&path, table, returned, read);

@@ -148,7 +148,11 @@ impl Table {
         }
         let costs: Vec<&Cost> = self.rows.iter().filter_map(|r| r.cost.as_ref().ok()).collect();
         if costs.iter().any(|cost| cost.is_lost()) {
-            lines.push("the spread reaches below nothing: the machine is busy; more --rounds, or a quieter time, help".into());
+            let why = match self.exact {
+                true => "what hits the place takes another way from time to time; more --rounds help",
+                false => "the machine is busy; more --rounds, or a quieter time, help",
+            };
+            lines.push(format!("the spread reaches below nothing: {why}"));
         }
         let hits: Vec<u64> =
             self.rows.iter().filter_map(|r| Some(r.cost.as_ref().ok()?.hits / r.way.runs())).collect();
