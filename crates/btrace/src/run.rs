@@ -594,11 +594,13 @@ fn frequent<'a>(reasons: impl Iterator<Item = &'a str>) -> String {
     said.join("; ")
 }
 
-/// Names the blocks that no probe could be put on, of functions whose paths are taken.
+/// Names the blocks of which it may not be known whether they ran, of functions whose paths are taken: no probe could be put on them, and
+/// neither the jump to them nor what follows tells.
 fn say_unprobed(session: &Session) {
     for code in session.codes().iter().flatten() {
-        let all: Vec<String> =
-            code.unprobed().map(|block| trace::path::offset(block.start, code.address)).collect();
+        let unknowable = code.unknowable();
+        let blocks = unknowable.iter().filter_map(|at| code.blocks.list().get(*at));
+        let all: Vec<String> = blocks.map(|block| trace::path::offset(block.start, code.address)).collect();
         if all.is_empty() {
             continue;
         }

@@ -142,8 +142,19 @@ pub struct Attached {
     pub pieces: Vec<Piece>,
     /// What is to be said of it.
     pub remark: Option<String>,
-    /// The blocks of its function that have no probe, if they have any, and the programs of those that have.
-    pub path: Option<(BTreeSet<usize>, Vec<Piece>)>,
+    /// What is at its function's blocks, if its paths are wanted.
+    pub path: Option<AtBlocks>,
+}
+
+/// What became of a function's blocks.
+#[derive(Debug, Default)]
+pub struct AtBlocks {
+    /// Those that have no probe.
+    pub unprobed: BTreeSet<usize>,
+    /// Steps to those that the jump there tells.
+    pub told: BTreeSet<(usize, usize)>,
+    /// The programs.
+    pub pieces: Vec<Piece>,
 }
 
 /// What became of a probe; `None` when it was not come to.

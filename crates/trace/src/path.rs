@@ -46,6 +46,22 @@ pub struct Code {
     pub blocks: Blocks,
     /// Blocks, by their places in the list, that have no probe, for none was allowed anywhere in them. Filled when attaching.
     pub unprobed: BTreeSet<usize>,
+    /// Steps to such blocks, from and to, that a probe on the conditional jump between them tells. Filled when attaching.
+    pub told: BTreeSet<(usize, usize)>,
+}
+
+/// A conditional jump that must be asked which way it goes, since the blocks behind do not tell: one has no probe, as where there is nothing but
+/// a static branch, and runs into the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Decision {
+    /// Its block.
+    pub block: usize,
+    /// Where it is.
+    pub at: u64,
+    /// The block without a probe that it jumps to.
+    pub taken: Option<usize>,
+    /// The block without a probe that it goes on with.
+    pub fell: Option<usize>,
 }
 
 /// How the call came to a block.
@@ -123,6 +139,52 @@ impl Code {
         })
     }
 
+    /// Whether a step can be without anything telling.
+    fn is_silent(&self, from: usize, to: usize) -> bool {
+        self.unprobed.contains(&to) && !self.told.contains(&(from, to))
+    }
+
+    /// The jumps that must be asked which way they go.
+    pub(crate) fn decisions(&self) -> Vec<Decision> {
+        let ask = |(at, block): (usize, &Block)| {
+            let Exit::Branch(to) = block.exit else { return None };
+            let (taken, fell) = (self.blocks.beginning(to)?, self.blocks.beginning(block.end)?);
+            let silent = |to: usize| self.is_silent(at, to).then_some(to);
+            let asks = taken != fell && (silent(taken).or(silent(fell)).is_some()) && self.meet(taken, fell);
+            asks.then_some(Decision { block: at, at: block.last, taken: silent(taken), fell: silent(fell) })
+        };
+        self.blocks.list().iter().enumerate().filter_map(ask).collect()
+    }
+
+    /// Whether two blocks may lead to the same, as far as probes tell.
+    fn meet(&self, one: usize, other: usize) -> bool {
+        let (one, other) = (self.first_seen(one), self.first_seen(other));
+        one.is_none_or(|one| other.is_none_or(|other| !one.is_disjoint(&other)))
+    }
+
+    /// The first blocks that tell, from one on, itself included; `None` among them stands for a return, `None` for all for any block.
+    fn first_seen(&self, from: usize) -> Option<BTreeSet<Option<usize>>> {
+        let mut seen = BTreeSet::new();
+        let mut known = BTreeSet::new();
+        let mut rest = vec![from];
+        while let Some(block) = rest.pop() {
+            if !self.unprobed.contains(&block) {
+                seen.insert(Some(block));
+            } else if known.insert(block) {
+                if self.leaves(block) {
+                    seen.insert(None);
+                }
+                rest.extend(self.blocks.after(block)?.into_iter().map(|(next, _)| next));
+            }
+        }
+        Some(seen)
+    }
+
+    /// The blocks of which it may not be known whether they ran: they have no probe, and a jump to one of them that must be asked could not be.
+    pub fn unknowable(&self) -> BTreeSet<usize> {
+        self.decisions().into_iter().flat_map(|decision| [decision.taken, decision.fell]).flatten().collect()
+    }
+
     /// Appends `to` as what comes after `from`, and between them what must have run unseen.
     fn join(&self, from: usize, to: usize, visits: &mut Vec<Visit>) {
         let mut ways = Ways { code: self, found: None, several: false, way: Vec::new() };
@@ -183,7 +245,7 @@ impl Ways<'_> {
             } else if self.way.iter().any(|visit| visit.block == block) {
                 // Round and round, who knows how often.
                 self.several = true;
-            } else if self.code.unprobed.contains(&block) {
+            } else if self.code.is_silent(from, block) {
                 self.way.push(Visit { block, step, inferred: true });
                 self.look(block, is_end);
                 self.way.pop();
@@ -351,7 +413,8 @@ fn code_of(
         ));
     }
     let module = target.module.clone();
-    let code = Code { name, module, address, parts, blocks, unprobed: BTreeSet::new() };
+    let code =
+        Code { name, module, address, parts, blocks, unprobed: BTreeSet::new(), told: BTreeSet::new() };
     if !(0..code.blocks.list().len()).any(|block| code.leaves(block)) {
         return Err(
             "it never returns (there is no return in its code), and a path is shown at the return".into()
@@ -379,11 +442,6 @@ impl Code {
         });
         bytes.unwrap_or_default()
     }
-
-    /// The blocks that a probe could be put on nowhere.
-    pub fn unprobed(&self) -> impl Iterator<Item = &Block> {
-        self.unprobed.iter().filter_map(|at| self.blocks.list().get(*at))
-    }
 }
 
 #[cfg(test)]
@@ -404,7 +462,7 @@ mod tests {
         let parts = vec![Part { address: BASE, bytes: bytes.to_vec() }];
         let blocks = Blocks::of(&parts, Arch::X86_64, &[], |_| false);
         let unprobed = unprobed.iter().copied().collect();
-        Code { name: "f".into(), module: None, address: BASE, parts, blocks, unprobed }
+        Code { name: "f".into(), module: None, address: BASE, parts, blocks, unprobed, told: BTreeSet::new() }
     }
 
     fn path(code: &Code, hits: &[i32]) -> Vec<(u64, Step, bool)> {
@@ -454,5 +512,27 @@ mod tests {
         // The loop has none, and may have run any number of times.
         let unseen = code(&CODE, &[1]);
         assert_eq!(path(&unseen, &[ENTRY, RETURN])[1], (8, Step::Unknown, false));
+    }
+
+    #[test]
+    fn a_jump_is_asked_where_the_blocks_do_not_tell() {
+        // test edi,edi; jne L; nop (a static branch that is off); L: xor eax,eax; ret
+        let mut code = code(&[0x85, 0xff, 0x75, 0x02, 0x66, 0x90, 0x31, 0xc0, 0xc3], &[1]);
+        assert_eq!(path(&code, &[0, 6])[1], (6, Step::Unknown, false), "either way");
+        assert_eq!(code.decisions(), [Decision { block: 0, at: BASE + 2, taken: None, fell: Some(1) }]);
+        assert_eq!(code.unknowable(), BTreeSet::from([1]));
+        code.told.insert((0, 1));
+        assert_eq!(path(&code, &[0, 6])[1], (6, Step::Jumped, false));
+        assert_eq!(path(&code, &[0, 4, 6])[1..], [(4, Step::Fell, false), (6, Step::Fell, false)]);
+        assert_eq!((code.decisions(), code.unknowable().len()), (Vec::new(), 0));
+    }
+
+    #[test]
+    fn a_jump_is_not_asked_where_one_way_is_left() {
+        // The warning jumps back to the loop, where its other way goes.
+        assert_eq!(code(&CODE, &[3]).decisions().len(), 1);
+        // Of what cannot be probed the return is behind the loop in any case.
+        assert_eq!(code(&CODE, &[2]).decisions(), []);
+        assert_eq!(code(&CODE, &[]).decisions(), []);
     }
 }

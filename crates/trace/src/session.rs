@@ -202,11 +202,9 @@ impl Session {
                     self.set_method(index, attached.method);
                     self.attached.extend(attached.pieces);
                     self.remarks.extend(attached.remark);
-                    if let (Some((unprobed, pieces)), Some(Some(code))) =
-                        (attached.path, self.codes.get_mut(index))
-                    {
-                        code.unprobed = unprobed;
-                        self.at_blocks.extend(pieces);
+                    if let (Some(at), Some(Some(code))) = (attached.path, self.codes.get_mut(index)) {
+                        (code.unprobed, code.told) = (at.unprobed, at.told);
+                        self.at_blocks.extend(at.pieces);
                     }
                 }
                 Some(Err(Error::Target { target, reason })) => {

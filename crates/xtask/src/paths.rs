@@ -287,24 +287,17 @@ fn traced(
     let outcome = vm::run(&options)?;
     let said = String::from_utf8_lossy(&outcome.stderr);
     for line in said.lines() {
-        if line.contains("not traced") || line.contains("--output-path") || line.contains("printed, ") {
+        if ["not traced", "--output-path", "printed, ", "cannot be probed", "no probe on"]
+            .iter()
+            .any(|word| line.contains(word))
+        {
             eprintln!("paths: {line}");
         }
-        // `btrace: NAME: 1 of its 250 blocks cannot be probed; …: +0x115a, -0x20`
-        let Some((head, offsets)) = line.split_once(" blocks cannot be probed; ") else { continue };
-        eprintln!("paths: {line}");
-        let symbol = head.trim_start_matches("btrace: ").split(':').next().unwrap_or_default();
-        let name = symbol.split('.').next().unwrap_or(symbol);
+        // `NAME: no probe on its block at 0xffffffff81000000: Invalid argument`, with -v.
+        let Some((name, at)) = line.split_once(": no probe on its block at 0x") else { continue };
         let Some(function) = functions.get_mut(name) else { continue };
-        let offsets = offsets.rsplit(": ").next().unwrap_or_default();
-        for offset in offsets.split(", ") {
-            let number = |text: &str| u64::from_str_radix(text, 16).ok();
-            function.unprobed.extend(match (offset.strip_prefix("+0x"), offset.strip_prefix("-0x")) {
-                (Some(forward), _) => number(forward).map(|n| function.entry.wrapping_add(n)),
-                (_, Some(back)) => number(back).map(|n| function.entry.wrapping_sub(n)),
-                _ => None,
-            });
-        }
+        let digits = at.split(':').next().unwrap_or_default();
+        function.unprobed.insert(u64::from_str_radix(digits, 16).with_context(|| line.to_string())?);
     }
     let mut printed: BTreeMap<String, Vec<Printed>> = BTreeMap::new();
     let mut unkept = 0;

@@ -25,7 +25,7 @@ pub use calls::entry_time;
 pub use kprobe::{keep, kprobe, kretprobe};
 pub use many::{Ends, Group, branch, branch_entry, cookie, fork, many};
 pub use parts::{PART, Part, dispatch, part, part_entry};
-pub use path::{hits, state};
+pub use path::{decision, hits, state};
 pub use session::session;
 
 use crate::context;

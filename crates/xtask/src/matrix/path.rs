@@ -151,6 +151,20 @@ pub(super) const CHECKS: &[Check] = &[
         },
     },
     Check {
+        name: "--output-path: a jump over nothing but a static branch is asked which way it goes",
+        command: "btrace -k '{__inet_bind,inet_create}' --output-path --json -c 'workloads bind-used >/dev/null'",
+        judge: |ran| {
+            ensure!(ran.status == 0, "exit status {}", ran.status);
+            let mut functions = BTreeSet::new();
+            for event in json(ran)? {
+                whole(&event)?;
+                functions.insert(event["target"].to_string());
+            }
+            ensure!(functions.len() == 2, "{functions:?}");
+            Ok(())
+        },
+    },
+    Check {
         name: "--output-path: where another tracer's kprobes are, no blocks are told by their breakpoints",
         command: "traced -k vfs_read --output-path -o /dev/null; btrace -k vfs_read --output-path; s=$?; kill $b; wait $b; exit $s",
         judge: |ran| refused(ran, "there is a kprobe at vfs_read+0x"),
