@@ -184,6 +184,8 @@ pub struct Placed {
     _link: Option<Link>,
     program: Program,
     map: Option<Map>,
+    /// How it takes a stack.
+    taking: Option<Taking>,
     /// What takes the stack in the program's place, or why nothing does.
     watcher: Option<Result<(Link, Program), Refusal>>,
 }
@@ -199,6 +201,8 @@ pub struct Sight {
     pub stack: Result<Vec<u64>, NoStack>,
     /// It was taken in the program's place by another, at the function [`WATCHED`](crate::WATCHED) that the program calls.
     pub watched: bool,
+    /// It was taken by a helper that leaves out functions of the scheduler.
+    pub without_scheduler: bool,
 }
 
 /// Why there is no stack.
@@ -262,8 +266,15 @@ impl Placed {
                 _ => Err(NoStack::Fault(length)),
             },
         };
-        let watched = self.watcher.is_some();
-        Ok(Sight { hits: word(&value, sight::HITS), own: word(&value, sight::OWN), stack, watched })
+        let watched = self.taking == Some(Taking::Watched);
+        let without_scheduler = self.taking == Some(Taking::OfTask);
+        Ok(Sight {
+            hits: word(&value, sight::HITS),
+            own: word(&value, sight::OWN),
+            stack,
+            watched,
+            without_scheduler,
+        })
     }
 
     /// The records that a program took for the process `tgid` (0: for any), of as many runs as it has room for.
@@ -323,12 +334,12 @@ impl<'a> Ways<'a> {
     /// Attaches a program that does nothing.
     pub fn empty(&self, way: Way) -> Result<Placed, Refusal> {
         let (link, program) = self.attach(way, NOTHING)?;
-        Ok(Placed { _link: Some(link), program, map: None, watcher: None })
+        Ok(Placed { _link: Some(link), program, map: None, taking: None, watcher: None })
     }
 
     /// Loads the same, and attaches it nowhere: for its code to be looked at.
     pub fn empty_unattached(&self, way: Way) -> Result<Placed, Refusal> {
-        Ok(Placed { _link: None, program: self.load(way, NOTHING)?, map: None, watcher: None })
+        Ok(Placed { _link: None, program: self.load(way, NOTHING)?, map: None, taking: None, watcher: None })
     }
 
     /// Attaches a program that counts its runs, those for the process `tgid` apart (0: all of them), and takes the stack of
@@ -337,7 +348,7 @@ impl<'a> Ways<'a> {
         let map = Map::create(MapType::Array, "cost_sight", 4, sight::SIZE, 1).map_err(abilities::refusal)?;
         let taking = self.taking(way);
         let code = looking::looking(tgid, taking);
-        self.placed(way, "cost_look", code, map, taking == Taking::Watched)
+        self.placed(way, "cost_look", code, map, Some(taking))
     }
 
     /// Whether the kernel gives branch records to programs (5.16).
@@ -349,22 +360,22 @@ impl<'a> Ways<'a> {
     pub fn branching(&self, way: Way) -> Result<Placed, Refusal> {
         let map =
             Map::create(MapType::Array, "cost_branches", 4, cells::SIZE, 1).map_err(abilities::refusal)?;
-        self.placed(way, "cost_branches", looking::branching(), map, false)
+        self.placed(way, "cost_branches", looking::branching(), map, None)
     }
 
-    /// Attaches a program that was assembled, and `watched` what watches it.
+    /// Attaches a program that was assembled, and what watches it where that takes the stack.
     fn placed(
         &self,
         way: Way,
         name: &str,
         code: Result<Code, asm::Error>,
         map: Map,
-        watched: bool,
+        taking: Option<Taking>,
     ) -> Result<Placed, Refusal> {
         let code = code.map_err(|error| missing(&error.to_string()))?;
         let (link, program) = with_code(&code, name, &map, |load| self.attach(way, load))?;
-        let watcher = watched.then(|| watch(&program, &code, &map));
-        Ok(Placed { _link: Some(link), program, map: Some(map), watcher })
+        let watcher = (taking == Some(Taking::Watched)).then(|| watch(&program, &code, &map));
+        Ok(Placed { _link: Some(link), program, map: Some(map), taking, watcher })
     }
 
     /// Loads a program, of which all is known but what the way says.

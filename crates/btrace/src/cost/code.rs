@@ -27,11 +27,12 @@ pub struct Jumped {
 }
 
 /// Finds them: what the calls on the way call, where that is not what has the next frame. A call whose target is in a register tells nothing.
-/// `read`: bytes of live code. `returned`: the traced function has been left, so that its caller's call is none of the way.
+/// `read`: bytes of live code. `gone`: the traced function has no frame, so that the last
+/// frame's call is that of the function.
 pub fn jumped(
     path: &Path,
     table: &Table,
-    returned: bool,
+    gone: bool,
     read: impl Fn(u64, usize) -> Option<Vec<u8>>,
 ) -> Vec<Jumped> {
     let mut found = Vec::new();
@@ -39,7 +40,7 @@ pub fn jumped(
         return found;
     }
     for (at, callee) in path.frames.iter().enumerate() {
-        let beyond = path.from.as_ref().filter(|_| !returned);
+        let beyond = path.from.as_ref().filter(|_| !gone);
         let Some(caller) = path.frames.get(at + 1).or(beyond) else { continue };
         let Some(target) = call_before(caller.address, &read) else { continue };
         let Some(symbol) = table.resolve(target).filter(|s| s.offset == 0 && !is_thunk(s.name)) else {

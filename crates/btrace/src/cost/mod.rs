@@ -23,7 +23,7 @@ use drive::Driver;
 use measure::Measuring;
 use symbols::Live;
 use table::{Cost, Row, Table};
-use trace::{Kernel, Snapshot, Target, TargetKind, Way, Ways};
+use trace::{Kernel, Sight, Snapshot, Target, TargetKind, Way, Ways};
 
 /// Times that the driver acts for the programs that look: enough for branches to be counted more than once, and at most.
 const LEAST_LOOKED_AT: u64 = 16;
@@ -77,6 +77,7 @@ pub fn run(args: &CostArgs) -> anyhow::Result<()> {
         acts: if driver.ours { measuring.count.clamp(LEAST_LOOKED_AT, MOST_LOOKED_AT) } else { 1 },
         tgid: if driver.ours { trace::own_tgid()? } else { 0 },
         symbols: None,
+        place: None,
         live: if args.verbose > 0 || args.json || args.disasm { Live::open().ok() } else { None },
         records: match ways.has_branch_records() {
             true => branch_records::record(BranchFilter::ANY).map_err(|error| format!("{error:#}")),
@@ -180,6 +181,8 @@ struct Look<'a> {
     symbols: Option<Result<symbols::Table, String>>,
     /// The kernel's code, where it is to be looked at.
     live: Option<Live>,
+    /// Where the target is, of a tracepoint, as the first stack that leaves nothing out has it.
+    place: Option<Frame>,
     /// Recording of branches under way, or why there is none.
     records: Result<Option<BranchRecords>, String>,
 }
@@ -240,7 +243,7 @@ impl Look<'_> {
         let sight = placed.sight()?;
         let path = match &sight.stack {
             Err(error) => Err(error.to_string()),
-            Ok(stack) => self.path(stack, sight.watched, target, way),
+            Ok(stack) => self.path(stack, &sight, target),
         };
         if self.args.disasm {
             self.disassemble(ways, way, target, path.as_ref().ok())?;
@@ -319,11 +322,11 @@ impl Look<'_> {
     }
 
     /// The calls on a stack that was taken just now.
-    fn path(&mut self, stack: &[u64], watched: bool, target: &Target, way: Way) -> Result<Path, String> {
+    fn path(&mut self, stack: &[u64], sight: &Sight, target: &Target) -> Result<Path, String> {
         // Trampolines and programs are in kallsyms for as long as they are attached; reading it takes a while. Without being in it they
         // are known by having no name.
         let named = self.args.verbose > 0 || self.args.json || self.args.disasm;
-        if named || watched || self.symbols.is_none() {
+        if named || sight.watched || self.symbols.is_none() {
             self.symbols = Some(symbols::Table::load().map_err(|error| error.to_string()));
         }
         let table = match &self.symbols {
@@ -333,16 +336,30 @@ impl Look<'_> {
         };
         let frames: Vec<Frame> = stack.iter().map(|a| Frame::of(*a, table.resolve(*a))).collect();
         let function = (target.kind == TargetKind::Function).then_some(target.name.as_str());
-        let frames = match watched {
+        let frames = match sight.watched {
             true => depth::watched(&frames, trace::WATCHED)
                 .ok_or("the kernel's symbols do not have the program that takes the stack (net.core.bpf_jit_kallsyms)")?,
             false => &frames,
         };
         let mut path = depth::path(frames, function)?;
+        if target.kind == TargetKind::Tracepoint {
+            match &self.place {
+                None if !sight.without_scheduler => self.place.clone_from(&path.from),
+                Some(place)
+                    if sight.without_scheduler
+                        && path.from.as_ref().and_then(Frame::base) != place.base()
+                        && is_of_the_scheduler(place.address) =>
+                {
+                    path.from = Some(place.clone());
+                }
+                _ => {}
+            }
+        }
         if let (true, Some(live)) = (named, &self.live) {
-            let returned = way.sees_return() && path.from.as_ref().and_then(Frame::base) != function;
+            // The traced function's frame may be gone, or left out: then the call before is that of the function.
+            let gone = function.is_some() && path.from.as_ref().and_then(Frame::base) != function;
             let read = |address, len| live.read(address, len).ok();
-            path.jumped = code::jumped(&path, table, returned, read);
+            path.jumped = code::jumped(&path, table, gone, read);
         }
         Ok(path)
     }
@@ -365,4 +382,12 @@ impl Look<'_> {
         let empty = ways.empty_unattached(way).map_err(|refusal| anyhow::anyhow!("{way}: {refusal}"))?;
         code::show(way, target, path, table, self.live.as_ref(), empty.code()?)
     }
+}
+
+/// Whether code is of those functions that the kernel leaves out of a task's stack (`in_sched_functions`).
+fn is_of_the_scheduler(address: u64) -> bool {
+    let edge = |name| symbols::find(name).ok().and_then(|found| found.first().map(|symbol| symbol.address));
+    edge("__sched_text_start")
+        .zip(edge("__sched_text_end"))
+        .is_some_and(|(from, to)| (from..to).contains(&address))
 }
