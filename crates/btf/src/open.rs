@@ -47,6 +47,8 @@ pub struct Btf {
     first_id: u32,
     /// String offset of this blob's string section: 0, or the end of the base's.
     first_string: u32,
+    /// See [`Btf::with_unsigned_char`].
+    unsigned_char: bool,
 }
 
 impl Btf {
@@ -87,6 +89,18 @@ impl Btf {
         Btf::parse(Source::Bytes(bytes), Some(base))
     }
 
+    /// The same types, plain `char` being unsigned (or not, as it is at first): the code was compiled so, as the kernel is from 6.2 on
+    /// (`-funsigned-char`). BTF need not tell. Split BTF opened on top of it follows.
+    #[must_use]
+    pub fn with_unsigned_char(self, unsigned: bool) -> Btf {
+        Btf { unsigned_char: unsigned, ..self }
+    }
+
+    /// Whether plain `char` is unsigned.
+    pub fn has_unsigned_char(&self) -> bool {
+        self.unsigned_char
+    }
+
     fn parse(bytes: Source, base: Option<Arc<Btf>>) -> Result<Btf, Error> {
         if bytes.len() as u64 > MAX_LEN {
             return Err(Error::Header("larger than any BTF (256 MiB)"));
@@ -107,7 +121,8 @@ impl Btf {
         let types = bytes.get(sections.types.clone()).unwrap_or_default();
         let layout = bytes.get(sections.layout.clone()).unwrap_or_default();
         let index = index(types, layout, first_id)?;
-        Ok(Btf { bytes, sections, index, base, first_id, first_string })
+        let unsigned_char = base.as_ref().is_some_and(|b| b.unsigned_char);
+        Ok(Btf { bytes, sections, index, base, first_id, first_string, unsigned_char })
     }
 
     /// One more than the highest type id, the base's and `void` (id 0) counted; `btf__type_cnt` of libbpf.

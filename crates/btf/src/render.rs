@@ -15,7 +15,12 @@ impl Shape {
     /// name, or its number if it has none.
     #[inline]
     pub fn text(&self, bytes: &[u8], out: &mut Vec<u8>) {
-        render::<Text>(self, bytes, out);
+        render::<Text>(self, bytes, None, out);
+    }
+
+    /// As [`Shape::text`], with `name` appending what is known of the address that a pointer to a function holds.
+    pub fn text_with(&self, bytes: &[u8], name: &dyn Fn(u64, &mut Vec<u8>), out: &mut Vec<u8>) {
+        render::<Text>(self, bytes, Some(name), out);
     }
 
     /// Appends a value as JSON, always valid: integers are numbers, pointers strings (`"0xffff888100000000"`), enums
@@ -25,9 +30,12 @@ impl Shape {
     /// the key `"…"` of an object and in a last string `"… 6 more"` of an array.
     #[inline]
     pub fn json(&self, bytes: &[u8], out: &mut Vec<u8>) {
-        render::<Json>(self, bytes, out);
+        render::<Json>(self, bytes, None, out);
     }
 }
+
+/// Appends what is known of an address of code.
+type Name<'n> = Option<&'n dyn Fn(u64, &mut Vec<u8>)>;
 
 /// What text and JSON do differently.
 trait Style {
@@ -39,7 +47,7 @@ trait Style {
     const HIDDEN: &'static [u8];
     const VOID: &'static [u8];
 
-    fn char(value: u8, out: &mut Vec<u8>);
+    fn char(value: u8, signed: bool, out: &mut Vec<u8>);
     fn ptr(value: u64, out: &mut Vec<u8>);
     fn hex(value: u64, out: &mut Vec<u8>);
     fn enumerator(value: i64, signed: bool, name: Option<&str>, out: &mut Vec<u8>);
@@ -59,11 +67,11 @@ impl Style for Text {
     const HIDDEN: &'static [u8] = "{…}".as_bytes();
     const VOID: &'static [u8] = b"void";
 
-    fn char(value: u8, out: &mut Vec<u8>) {
+    fn char(value: u8, signed: bool, out: &mut Vec<u8>) {
         match value {
             b'\'' | b'\\' => out.extend_from_slice(&[b'\'', b'\\', value, b'\'']),
             b' '..=b'~' => out.extend_from_slice(&[b'\'', value, b'\'']),
-            _ => fast_dec_signed(i64::from(value as i8), out),
+            _ => char_number(value, signed, out),
         }
     }
 
@@ -128,8 +136,8 @@ impl Style for Json {
     const HIDDEN: &'static [u8] = "\"…\"".as_bytes();
     const VOID: &'static [u8] = b"null";
 
-    fn char(value: u8, out: &mut Vec<u8>) {
-        fast_dec_signed(i64::from(value as i8), out);
+    fn char(value: u8, signed: bool, out: &mut Vec<u8>) {
+        char_number(value, signed, out);
     }
 
     fn ptr(value: u64, out: &mut Vec<u8>) {
@@ -190,25 +198,30 @@ impl Style for Json {
 
 /// Any value; integers and pointers, which most are, without a call.
 #[inline]
-fn render<S: Style>(shape: &Shape, bytes: &[u8], out: &mut Vec<u8>) {
+fn render<S: Style>(shape: &Shape, bytes: &[u8], name: Name<'_>, out: &mut Vec<u8>) {
     match (shape, bytes.first_chunk::<8>()) {
         (Shape::Int { size: size @ 1..=8, signed }, Some(eight)) => {
             number(extend(u64::from_le_bytes(*eight), u32::from(*size) * 8, *signed), *signed, out);
         }
-        (Shape::Ptr { .. }, Some(eight)) => S::ptr(u64::from_le_bytes(*eight), out),
-        _ => render_any::<S>(shape, bytes, out),
+        (Shape::Ptr { code: false, .. }, Some(eight)) => S::ptr(u64::from_le_bytes(*eight), out),
+        _ => render_any::<S>(shape, bytes, name, out),
     }
 }
 
 /// Any value. (Not inlined: what the fast path would have to save and restore for it costs more than the call.)
 #[inline(never)]
-fn render_any<S: Style>(shape: &Shape, bytes: &[u8], out: &mut Vec<u8>) {
+fn render_any<S: Style>(shape: &Shape, bytes: &[u8], name: Name<'_>, out: &mut Vec<u8>) {
     let shown = match shape {
         Shape::Int { size: size @ 1..=8, signed } => {
             word(bytes, *size).map(|raw| number(extend(raw, u32::from(*size) * 8, *signed), *signed, out))
         }
         Shape::Int { size, signed } => wide_int(*size, *signed, bytes, out),
-        Shape::Ptr { .. } => word(bytes, 8).map(|value| S::ptr(value, out)),
+        Shape::Ptr { code, .. } => word(bytes, 8).map(|value| {
+            S::ptr(value, out);
+            if let (true, Some(name)) = (*code, name) {
+                name(value, out);
+            }
+        }),
         Shape::Enum { size, signed, .. } => {
             word(bytes, *size).map(|raw| scalar::<S>(shape, extend(raw, u32::from(*size) * 8, *signed), out))
         }
@@ -216,14 +229,14 @@ fn render_any<S: Style>(shape: &Shape, bytes: &[u8], out: &mut Vec<u8>) {
             let value = bytes.get(..usize::from(*size));
             value.map(|b| scalar::<S>(shape, b.iter().any(|b| *b != 0).into(), out))
         }
-        Shape::Char => bytes.first().map(|b| S::char(*b, out)),
+        Shape::Char { signed } => bytes.first().map(|b| S::char(*b, *signed, out)),
         Shape::Text { len } => return text::<S>(*len as usize, bytes, out),
         Shape::Float { size } => float::<S>(*size, bytes, out),
         Shape::Struct { size, fields, omitted } if !bytes.is_empty() || *size == 0 => {
-            return members::<S>(fields, *omitted, bytes, out);
+            return members::<S>(fields, *omitted, bytes, name, out);
         }
         Shape::Array { element, stride, len, shown } => {
-            return elements::<S>(element, *stride as usize, *len, *shown, bytes, out);
+            return elements::<S>(element, *stride as usize, (*len, *shown), bytes, name, out);
         }
         Shape::Void => return out.extend_from_slice(S::VOID),
         Shape::Opaque { .. } => return out.extend_from_slice(S::HIDDEN),
@@ -250,8 +263,8 @@ fn wide_int(size: u8, signed: bool, bytes: &[u8], out: &mut Vec<u8>) -> Option<(
 /// A number up to 64 bits wide, extended to `i64` as its signedness says: an enum, a bool, or a bit-field of any kind.
 fn scalar<S: Style>(shape: &Shape, value: i64, out: &mut Vec<u8>) {
     match shape {
-        Shape::Int { signed: true, .. } | Shape::Char => fast_dec_signed(value, out),
-        Shape::Int { .. } => fast_dec(value as u64, out),
+        Shape::Int { signed: true, .. } | Shape::Char { signed: true } => fast_dec_signed(value, out),
+        Shape::Int { .. } | Shape::Char { .. } => fast_dec(value as u64, out),
         Shape::Bool { .. } => out.extend_from_slice(if value != 0 { b"true" } else { b"false" }),
         Shape::Enum { signed, names, .. } => {
             S::enumerator(value, *signed, names.get(value), out);
@@ -269,10 +282,16 @@ fn bitfield<S: Style>(shape: &Shape, bits: Bits, bytes: &[u8], out: &mut Vec<u8>
     let mut wide = [0; 16];
     wide.iter_mut().zip(bytes.get(..needed)?).for_each(|(to, from)| *to = *from);
     let raw = (u128::from_le_bytes(wide) >> shift) as u64;
-    let signed =
-        matches!(shape, Shape::Int { signed: true, .. } | Shape::Enum { signed: true, .. } | Shape::Char);
+    let signed = matches!(
+        shape,
+        Shape::Int { signed: true, .. } | Shape::Enum { signed: true, .. } | Shape::Char { signed: true }
+    );
     scalar::<S>(shape, extend(raw, width, signed), out);
     Some(())
+}
+
+fn char_number(value: u8, signed: bool, out: &mut Vec<u8>) {
+    fast_dec_signed(if signed { i64::from(value as i8) } else { i64::from(value) }, out);
 }
 
 fn text<S: Style>(len: usize, bytes: &[u8], out: &mut Vec<u8>) {
@@ -316,7 +335,7 @@ fn float<S: Style>(size: u8, bytes: &[u8], out: &mut Vec<u8>) -> Option<()> {
     Some(())
 }
 
-fn members<S: Style>(fields: &[Field], omitted: u32, bytes: &[u8], out: &mut Vec<u8>) {
+fn members<S: Style>(fields: &[Field], omitted: u32, bytes: &[u8], name: Name<'_>, out: &mut Vec<u8>) {
     let mut left_out = omitted;
     let mut comma = false;
     out.push(b'{');
@@ -332,7 +351,7 @@ fn members<S: Style>(fields: &[Field], omitted: u32, bytes: &[u8], out: &mut Vec
         }
         S::key(&field.name, out);
         match field.bits {
-            None => render::<S>(&field.shape, rest, out),
+            None => render::<S>(&field.shape, rest, name, out),
             Some(bits) if bitfield::<S>(&field.shape, bits, rest, out).is_none() => {
                 out.extend_from_slice(S::MISSING);
             }
@@ -348,7 +367,15 @@ fn members<S: Style>(fields: &[Field], omitted: u32, bytes: &[u8], out: &mut Vec
     out.push(b'}');
 }
 
-fn elements<S: Style>(element: &Shape, stride: usize, len: u32, shown: u32, bytes: &[u8], out: &mut Vec<u8>) {
+/// Of `len` elements the first `shown`.
+fn elements<S: Style>(
+    element: &Shape,
+    stride: usize,
+    (len, shown): (u32, u32),
+    bytes: &[u8],
+    name: Name<'_>,
+    out: &mut Vec<u8>,
+) {
     out.push(b'[');
     let mut rest = bytes;
     for i in 0..shown {
@@ -359,7 +386,7 @@ fn elements<S: Style>(element: &Shape, stride: usize, len: u32, shown: u32, byte
             out.extend_from_slice(S::MISSING);
             break;
         }
-        render::<S>(element, rest, out);
+        render::<S>(element, rest, name, out);
         rest = rest.get(stride..).unwrap_or_default();
     }
     if len > shown {

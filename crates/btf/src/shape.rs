@@ -42,12 +42,17 @@ pub enum Shape {
         /// Bytes.
         size: u8,
     },
-    /// Plain `char`: `'a'`, or a signed number if it is not printable ASCII.
-    Char,
+    /// Plain `char`: `'a'`, or a number if it is not printable ASCII.
+    Char {
+        /// Whether that number is signed.
+        signed: bool,
+    },
     /// A pointer.
     Ptr {
         /// C spelling of the pointer's type, such as `struct dentry *`.
         ty: Box<str>,
+        /// It points to a function.
+        code: bool,
     },
     /// An enum of `size` bytes (1 to 8).
     Enum {
@@ -187,11 +192,21 @@ impl Shape {
             | Shape::Bool { size }
             | Shape::Enum { size, .. }
             | Shape::Float { size } => (*size).into(),
-            Shape::Char => 1,
+            Shape::Char { .. } => 1,
             Shape::Ptr { .. } => POINTER as usize,
             Shape::Text { len } => *len as usize,
             Shape::Array { stride, len, .. } => (*stride as usize).saturating_mul(*len as usize),
             Shape::Struct { size, .. } | Shape::Opaque { size } => *size as usize,
+        }
+    }
+
+    /// Whether a value is, or has in it, a pointer to a function.
+    pub fn has_code(&self) -> bool {
+        match self {
+            Shape::Ptr { code, .. } => *code,
+            Shape::Array { element, .. } => element.has_code(),
+            Shape::Struct { fields, .. } => fields.iter().any(|field| field.shape.has_code()),
+            _ => false,
         }
     }
 
@@ -201,7 +216,7 @@ impl Shape {
             self,
             Shape::Int { .. }
                 | Shape::Bool { .. }
-                | Shape::Char
+                | Shape::Char { .. }
                 | Shape::Ptr { .. }
                 | Shape::Enum { .. }
                 | Shape::Float { .. }
@@ -218,13 +233,17 @@ fn shape_of(btf: &Btf, id: TypeId, structs: u32, depth: u32, budget: &mut Budget
     let Some(depth) = depth.checked_sub(1).filter(|_| budget.steps > 0) else { return opaque };
     match ty.kind() {
         Kind::Void => Shape::Void,
-        Kind::Int if is_char(&ty) => Shape::Char,
+        Kind::Int if is_char(&ty) => Shape::Char { signed: !btf.has_unsigned_char() },
         Kind::Int => match (ty.int(), u8::try_from(size)) {
             (Some(int), Ok(size @ 1..=16)) if int.bool => Shape::Bool { size },
-            (Some(int), Ok(size @ 1..=16)) => Shape::Int { size, signed: int.signed },
+            (Some(_), Ok(size @ 1..=16)) => Shape::Int { size, signed: ty.is_signed_int() },
             _ => opaque,
         },
-        Kind::Ptr => Shape::Ptr { ty: clean(&btf.type_name(id)) },
+        Kind::Ptr => {
+            let to = ty.target().and_then(|to| btf.resolved(to).ok());
+            let code = to.is_some_and(|to| to.kind() == Kind::FuncProto);
+            Shape::Ptr { ty: clean(&btf.type_name(id)), code }
+        }
         Kind::Enum | Kind::Enum64 => match u8::try_from(size) {
             Ok(size @ 1..=8) => {
                 Shape::Enum { size, signed: ty.is_signed_enum(), names: EnumNames::of(&ty, budget) }
@@ -238,7 +257,7 @@ fn shape_of(btf: &Btf, id: TypeId, structs: u32, depth: u32, budget: &mut Budget
         Kind::Array => {
             let Some(array) = ty.array() else { return opaque };
             let element = shape_of(btf, array.element, structs, depth, budget);
-            if element == Shape::Char {
+            if matches!(element, Shape::Char { .. }) {
                 return Shape::Text { len: array.len };
             }
             let Ok(stride) = u32::try_from(element.size()) else { return opaque };

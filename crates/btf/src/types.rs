@@ -312,6 +312,12 @@ impl<'a> Type<'a> {
         })
     }
 
+    /// Whether an integer is signed. Of `signed char` the name says so where the encoding does not, as in kernels before 6.1.
+    pub fn is_signed_int(&self) -> bool {
+        let by_name = || self.size() == Some(1) && self.name() == Some("signed char");
+        self.int().is_some_and(|int| int.signed || by_name())
+    }
+
     /// An array's element, index and length.
     pub fn array(&self) -> Option<Array> {
         if self.kind != Kind::Array {

@@ -66,7 +66,7 @@ fn pointers_bools_chars_and_floats() {
         let s = b.fwd("file", false);
         b.ptr(s)
     });
-    assert_eq!(ptr, Shape::Ptr { ty: "struct file *".into() });
+    assert_eq!(ptr, Shape::Ptr { ty: "struct file *".into(), code: false });
     assert_eq!(text(&ptr, &0xffff_8881_0000_0000_u64.to_le_bytes()), "0xffff888100000000");
     assert_eq!(json(&ptr, &0xffff_8881_0000_0000_u64.to_le_bytes()), "\"0xffff888100000000\"");
     assert_eq!(text(&ptr, &[0; 8]), "0x0");
@@ -86,6 +86,15 @@ fn pointers_bools_chars_and_floats() {
     let chars: Vec<String> = [b'a', b'\'', 0, 0xff].iter().map(|c| text(&char, &[*c])).collect();
     assert_eq!(chars, ["'a'", "'\\''", "0", "-1"]);
     assert_eq!(json(&char, b"a"), "97");
+    // 5.10's encoding does not tell.
+    let s8 = shape(|b| b.int("signed char", 1, false));
+    assert_eq!(text(&s8, &[0xff]), "-1");
+    // The kernel's from 6.2 on.
+    let char = Shape::Char { signed: false };
+    assert_eq!(
+        (text(&char, &[0xff]), json(&char, &[0xff]), text(&char, b"a")),
+        ("255".into(), "255".into(), "'a'".into())
+    );
 
     let float = shape(|b| b.float("double", 8));
     assert_eq!(text(&float, &1.5_f64.to_le_bytes()), "1.5");

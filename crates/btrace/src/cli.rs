@@ -88,7 +88,7 @@ pub struct Args {
     pub disasm: bool,
 
     /// With -d: so many bytes of each; by default and with 0, to the function's end
-    #[arg(short = 'B', long, value_name = "N", default_value_t = 0, requires = "disasm", value_parser = clap::value_parser!(u32).range(..=16 << 20))]
+    #[arg(short = 'B', long, value_name = "N", default_value_t = 0, requires = "disasm", value_parser = disasm_bytes)]
     pub disasm_bytes: u32,
 
     /// With -d: Intel's syntax; AT&T's otherwise
@@ -190,7 +190,7 @@ pub struct Args {
     pub output_arg: Vec<String>,
 
     /// Print what --output-arg gathers every so many seconds, not at the end alone
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86400))]
+    #[arg(long, value_name = "SECONDS", value_parser = interval)]
     pub interval: Option<u64>,
 
     /// Only calls that returned an error
@@ -505,6 +505,31 @@ pub const STRING_SIZE: u32 = 64;
 /// Smallest and largest ring: a page of the largest size kernels use, and what fits the map's 32-bit size.
 const RING_SIZES: std::ops::RangeInclusive<u64> = (64 << 10)..=(1 << 31);
 
+/// Most bytes that are disassembled of one target.
+const MOST_DISASSEMBLED: u32 = 16 << 20;
+
+/// Reads `512` or `0x200`.
+fn disasm_bytes(text: &str) -> Result<u32, String> {
+    let hex = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
+    let number = match hex {
+        // from_str_radix takes a sign.
+        Some(digits) if digits.starts_with('+') => None,
+        Some(digits) => u32::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    };
+    number.filter(|n| *n <= MOST_DISASSEMBLED).ok_or_else(|| {
+        format!("a number of bytes is expected, at most {MOST_DISASSEMBLED}; 0x200 is one too")
+    })
+}
+
+/// Reads whole seconds.
+fn interval(text: &str) -> Result<u64, String> {
+    text.parse()
+        .ok()
+        .filter(|seconds| (1..=86400).contains(seconds))
+        .ok_or_else(|| "whole seconds are expected, 1 to 86400".into())
+}
+
 /// Reads `4096`, `512K`, `8M`, `1G`.
 fn buffer_size(text: &str) -> Result<u32, String> {
     let (digits, unit) = match text.char_indices().last() {
@@ -619,6 +644,21 @@ mod tests {
         assert_eq!(buffer_size("1"), Ok(64 << 10));
         for bad in ["", "x", "M", "-1", "4G", "99999999999999999999", "8é", "1.5M", "0", "00K"] {
             assert!(buffer_size(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn bytes_and_seconds() {
+        assert_eq!(
+            (disasm_bytes("512"), disasm_bytes("0x200"), disasm_bytes("0")),
+            (Ok(512), Ok(512), Ok(0))
+        );
+        for bad in ["", "0x", "0x+5", "x", "-1", "16777217", "0x1000001", "1k"] {
+            assert!(disasm_bytes(bad).is_err(), "{bad}");
+        }
+        assert_eq!((interval("1"), interval("86400")), (Ok(1), Ok(86400)));
+        for bad in ["", "0", "0.1", "-1", "86401", "1s"] {
+            assert_eq!(interval(bad), Err("whole seconds are expected, 1 to 86400".into()), "{bad}");
         }
     }
 

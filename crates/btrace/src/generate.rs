@@ -3,7 +3,6 @@
 use crate::cli::{Args, Generate};
 use clap::CommandFactory;
 use clap_complete::Shell;
-use std::io::Write;
 
 /// Prints one of them.
 pub fn run(what: Generate) -> anyhow::Result<()> {
@@ -19,6 +18,5 @@ pub fn run(what: Generate) -> anyhow::Result<()> {
         Some(shell) => clap_complete::generate(shell, &mut command, "btrace", &mut text),
         None => clap_mangen::Man::new(command).section("8").render(&mut text)?,
     }
-    std::io::stdout().lock().write_all(&text)?;
-    Ok(())
+    crate::list::print(&text)
 }

@@ -2,8 +2,11 @@
 
 use crate::cli::{Args, ListArgs};
 use crate::logging::say;
+use crate::output::WriteFailed;
 use std::io::Write;
-use trace::{Kernel, Layout, Method, Offers, Plan, ProgramSpec, Request, TargetSpec};
+use trace::{
+    Kernel, Layout, Method, Offers, Plan, Probe, ProgramSpec, Request, ShownKind, TargetKind, TargetSpec,
+};
 
 /// `btrace list`: each match with the methods for it, or the reason why there is none.
 pub fn list(args: &ListArgs) -> anyhow::Result<()> {
@@ -114,6 +117,11 @@ pub fn plan(request: &Request) -> anyhow::Result<()> {
     let mut out = Vec::new();
     for probe in &plan.probes {
         let layout = &probe.layout;
+        if layout.asked.is_silent() {
+            writeln!(out, "{} {}, gathered, no events", probe.target.label(), probe.method)?;
+            expressions(probe, &mut out)?;
+            continue;
+        }
         write!(out, "{} {}, {} bytes an event", probe.target.label(), probe.method, layout.ring_bytes())?;
         if let Some(bytes) = layout.branch_bytes() {
             write!(out, ", {bytes} of them for branch records")?;
@@ -125,6 +133,7 @@ pub fn plan(request: &Request) -> anyhow::Result<()> {
             None => writeln!(out)?,
         }
         captures(layout, &mut out)?;
+        expressions(probe, &mut out)?;
     }
     print(&out)?;
     for remark in &plan.remarks {
@@ -157,6 +166,52 @@ fn captures(layout: &Layout, out: &mut Vec<u8>) -> std::io::Result<()> {
     Ok(())
 }
 
+/// What was asked in C: filters and where they are tested, what is shown and gathered with its types.
+fn expressions(probe: &Probe, out: &mut Vec<u8>) -> std::io::Result<()> {
+    let asked = &probe.layout.asked;
+    let tracepoint = probe.target.kind == TargetKind::Tracepoint;
+    let place = |at_exit: bool| match (tracepoint, at_exit) {
+        (true, _) => "",
+        (false, false) => " at entry",
+        (false, true) => " at exit",
+    };
+    let plain =
+        |text: &str| -> String { text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect() };
+    let [at_entry, at_exit] = asked.filters().map(|all| all.collect::<Vec<_>>());
+    for text in &at_entry {
+        let also = if at_exit.contains(text) { ", the rest at exit" } else { "" };
+        writeln!(out, "  filter{}{also}: {}", place(false), plain(text))?;
+    }
+    for text in at_exit.iter().filter(|text| !at_entry.contains(text)) {
+        writeln!(out, "  filter{}: {}", place(true), plain(text))?;
+    }
+    let here = place(probe.at_exit);
+    for shown in &asked.shown {
+        let (offset, size) = shown.room();
+        let size = match shown.kind {
+            // Its terminator takes a byte, and one tells whether it goes on.
+            ShownKind::Text { room, whole } => {
+                format!("text, up to {}", bytes(room - if whole { 1 } else { 2 }))
+            }
+            _ => bytes(size),
+        };
+        let (type_name, text) = (&shown.type_name, plain(&shown.text));
+        writeln!(out, "  +{offset:<5} output{here}: ({type_name}){text}, {size}")?;
+    }
+    for gathered in &asked.gathered {
+        write!(out, "  gathered{here}: {}", plain(&gathered.text))?;
+        if let Some(type_name) = &gathered.type_name {
+            write!(out, ", of ({type_name})")?;
+        }
+        for (index, key) in gathered.keys.iter().enumerate() {
+            let by = if index == 0 { ", by " } else { ", " };
+            write!(out, "{by}({}){}", key.type_name, plain(&key.text))?;
+        }
+        writeln!(out)?;
+    }
+    Ok(())
+}
+
 fn bytes(n: u32) -> String {
     if n == 1 { "1 byte".into() } else { format!("{n} bytes") }
 }
@@ -166,6 +221,9 @@ pub fn print(out: &[u8]) -> anyhow::Result<()> {
     let mut stdout = std::io::stdout().lock();
     match stdout.write_all(out).and_then(|()| stdout.flush()) {
         Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        result => Ok(result?),
+        result => {
+            result.map_err(|source| WriteFailed { name: "standard output".into(), source })?;
+            Ok(())
+        }
     }
 }

@@ -45,8 +45,8 @@ fn main() -> ExitCode {
         return finish(generate::run(what).map_err(Stop::Failed));
     }
     match &args.subcommand {
-        Some(cli::Subcommand::List(list)) => return finish(list::list(list).map_err(Stop::Refused)),
-        Some(cli::Subcommand::Types(types)) => return finish(types::types(types).map_err(Stop::Refused)),
+        Some(cli::Subcommand::List(list)) => return finish(list::list(list).map_err(Stop::early)),
+        Some(cli::Subcommand::Types(types)) => return finish(types::types(types).map_err(Stop::early)),
         Some(cli::Subcommand::Doctor(doctor)) => {
             return match doctor::doctor(doctor) {
                 Ok(true) => ExitCode::SUCCESS,
@@ -55,7 +55,7 @@ fn main() -> ExitCode {
                 Err(error) => finish(Err(Stop::Failed(error))),
             };
         }
-        Some(cli::Subcommand::Cost(cost)) => return finish(cost::run(cost).map_err(Stop::Refused)),
+        Some(cli::Subcommand::Cost(cost)) => return finish(cost::run(cost).map_err(Stop::early)),
         Some(cli::Subcommand::Selftest(what)) => return finish(selftest::run(what).map_err(Stop::Failed)),
         None => {}
     }
@@ -64,22 +64,19 @@ fn main() -> ExitCode {
 
 /// One trace, from arguments to summary.
 fn trace(args: &cli::Args) -> Result<(), Stop> {
-    check::flags(args).map_err(Stop::Refused)?;
+    check::flags(args).map_err(Stop::early)?;
     if args.disasm {
-        return disassemble::run(args).map_err(|error| match error.is::<disassemble::WriteFailed>() {
-            true => Stop::Failed(error),
-            false => Stop::Refused(error),
-        });
+        return disassemble::run(args).map_err(Stop::early);
     }
     if args.show_func_proto {
-        return list::prototypes(args).map_err(Stop::Refused);
+        return list::prototypes(args).map_err(Stop::early);
     }
-    let request = args.request().map_err(Stop::Refused)?;
+    let request = args.request().map_err(Stop::early)?;
     if args.dry_run {
-        return list::plan(&request).map_err(Stop::Refused);
+        return list::plan(&request).map_err(Stop::early);
     }
-    check::ids(&request.filter.tgids, &request.filter.tids).map_err(Stop::Refused)?;
-    let running = run::Running::start(args, request).map_err(Stop::Refused)?;
+    check::ids(&request.filter.tgids, &request.filter.tids).map_err(Stop::early)?;
+    let running = run::Running::start(args, request).map_err(Stop::early)?;
     match running {
         Some(running) => running.follow().map_err(Stop::Failed),
         None => Ok(()),
@@ -89,9 +86,14 @@ fn trace(args: &cli::Args) -> Result<(), Stop> {
 /// Help and version as they are; an error of the command line as one line.
 fn usage(error: &clap::Error) -> ExitCode {
     if !error.use_stderr() {
-        // Help for somebody who has gone is no error.
-        let _ = error.print();
-        return ExitCode::SUCCESS;
+        return match error.print() {
+            // Help for somebody who has gone is no error.
+            Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
+                logging::say(format_args!("btrace: write to standard output: {e}"));
+                ExitCode::from(FAILED)
+            }
+            _ => ExitCode::SUCCESS,
+        };
     }
     logging::say(format_args!("btrace: {}", one_usage_line(error)));
     ExitCode::from(REFUSED)
@@ -117,6 +119,13 @@ fn one_usage_line(error: &clap::Error) -> String {
 enum Stop {
     Refused(anyhow::Error),
     Failed(anyhow::Error),
+}
+
+impl Stop {
+    /// Of what ended before anything was traced: what could not be written had begun all the same.
+    fn early(error: anyhow::Error) -> Stop {
+        if error.is::<output::WriteFailed>() { Stop::Failed(error) } else { Stop::Refused(error) }
+    }
 }
 
 fn finish(result: Result<(), Stop>) -> ExitCode {

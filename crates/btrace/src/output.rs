@@ -16,6 +16,16 @@ const PIPE_BUF: usize = 4096;
 /// A terminal stopped by Ctrl-S takes less; this much it has room for when it says so (`N_TTY` asks for 256).
 const TTY_BUF: usize = 256;
 
+/// What was to be shown could not be written: it began, and then failed.
+#[derive(Debug, thiserror::Error)]
+#[error("write to {name}: {source}")]
+pub struct WriteFailed {
+    /// Where to.
+    pub name: String,
+    /// Why.
+    pub source: io::Error,
+}
+
 /// Collected lines and their destination.
 pub struct Output {
     /// Append here, and say where an event ends: [`Output::end_event`].

@@ -31,6 +31,8 @@ struct Tally {
     /// Those that have a step that was not seen, or more hits than are kept.
     partial: u64,
     blocks: Vec<Count>,
+    /// Blocks of which it may not be known whether they ran.
+    unknowable: BTreeSet<usize>,
 }
 
 /// What came of a block.
@@ -58,6 +60,7 @@ impl Summary {
     ) -> Summary {
         let tally = |code: &Code| Tally {
             blocks: vec![Count::default(); code.blocks.list().len()],
+            unknowable: code.unknowable(),
             code: code.clone(),
             calls: 0,
             failed: 0,
@@ -142,8 +145,9 @@ impl Tally {
             self.failed,
             self.blocks.len()
         );
-        if !self.code.unprobed.is_empty() {
-            line += &format!(", {} cannot be probed (?)", self.code.unprobed.len());
+        let unknowable = self.unknowable.len();
+        if unknowable > 0 {
+            line += &format!(", {unknowable} cannot be probed (?)");
         }
         if self.partial > 0 {
             line += &format!("; {} calls were not seen whole, and more may have run", self.partial);
@@ -239,7 +243,7 @@ impl Tally {
     fn count(&self, address: u64) -> String {
         let Some(at) = self.code.blocks.beginning(address) else { return String::new() };
         let hits = self.blocks.get(at).map_or(0, |count| count.hits);
-        match (hits, self.code.unprobed.contains(&at)) {
+        match (hits, self.unknowable.contains(&at)) {
             (0, true) => "?".into(),
             (0, false) => "-".into(),
             (hits, _) => hits.to_string(),
@@ -270,7 +274,7 @@ impl Tally {
                     "hits": count.hits,
                     "calls": count.good + count.bad,
                     "failed": count.bad,
-                    "probed": !self.code.unprobed.contains(&at),
+                    "probed": !self.unknowable.contains(&at),
                 });
                 if let (false, Some(object)) = (chain.is_empty(), one.as_object_mut()) {
                     object.insert("source".into(), Value::Array(chain));

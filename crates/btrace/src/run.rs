@@ -34,6 +34,9 @@ const LOOK_AFTER: Duration = Duration::from_millis(200);
 /// Tries, a millisecond each, to get at records still being written when everything is detached.
 const LAST_TRIES: usize = 100;
 
+/// What is said of a signal that came too early.
+const STOPPED: &str = "btrace: ended before everything was attached; nothing was traced";
+
 /// Everything attached, the command let go.
 pub struct Running {
     plan: Plan,
@@ -58,6 +61,8 @@ pub struct Running {
     /// How often what is gathered is printed, and when it was.
     interval: Option<Duration>,
     tallied_at: Instant,
+    /// Entries of all that is gathered, when it was last printed.
+    entries: u64,
     /// What is told of all paths at the end.
     summary: Option<Summary>,
     /// Whether events are printed.
@@ -95,7 +100,13 @@ impl Running {
         let kernel = Kernel::running()?;
         request.filter.cgroups =
             args.filter_cgroup.iter().map(|path| Cgroup::find(&kernel, path)).collect::<Result<_, _>>()?;
-        let plan = Plan::new(&kernel, &request)?;
+        let plan = match Plan::new_unless(&kernel, &request, &mut || matches!(signals.next(), Ok(Some(_)))) {
+            Err(trace::Error::Stopped) => {
+                say(format_args!("{STOPPED}"));
+                return Ok(None);
+            }
+            plan => plan?,
+        };
         let branches = branch_records::start(args)?;
         check_gathering(args, &plan)?;
         // The types are needed no longer; their memory is better used for events.
@@ -103,7 +114,7 @@ impl Running {
         let mut session = Session::start(&plan, own)?;
         // Started after the tracker is attached, so that its fork is seen; held, so that nothing of it is missed.
         let command = args.command.as_deref().map(Held::spawn).transpose()?;
-        let mut shown = Shown::new(plan.probes.last().map(|probe| probe.method));
+        let mut shown = Shown::new(plan.only_way());
         let mut tell = |progress| {
             shown.tell(progress);
             matches!(signals.next(), Ok(Some(_)))
@@ -113,7 +124,7 @@ impl Running {
         let attached = session.attach(&plan, &mut tell);
         shown.clear();
         if !attached? {
-            say(format_args!("btrace: ended before everything was attached; nothing was traced"));
+            say(format_args!("{STOPPED}"));
             return Ok(None);
         }
         say_untraced(&plan, &session);
@@ -160,6 +171,7 @@ impl Running {
             said_at: Instant::now(),
             interval: args.interval.map(Duration::from_secs),
             tallied_at: Instant::now(),
+            entries: 0,
             summary,
             prints: args.output_path || !args.path_summary,
         }))
@@ -345,7 +357,9 @@ impl Running {
         if let Some(summary) = &mut self.summary {
             summary.write(&mut self.output.buffer)?;
         }
+        self.entries = 0;
         for tally in self.session.tallies()? {
+            self.entries += tally.entries.len() as u64;
             self.renderer.tally(&tally, &mut self.output.buffer);
         }
         Ok(closed(self.output.flush(self.signals.as_fd())))
@@ -367,10 +381,26 @@ impl Running {
 
     fn summary(&self) -> anyhow::Result<()> {
         let losses = self.session.losses()?;
-        let done = if self.prints { "printed" } else { "summed up" };
-        let mut line = format!("btrace: {} {done}, {} lost", count(self.printed, "event"), losses.lost);
+        let probes = self.session.probes();
+        let mut gathers = probes.iter().flat_map(|p| &p.layout.asked.gathered).peekable();
+        let gathered = gathers.peek().is_some().then(|| {
+            let what = if gathers.any(|g| !g.keys.is_empty()) { "key" } else { "value" };
+            format!("{} gathered from {}", count(self.entries, what), count(losses.gathered, "event"))
+        });
+        let is_silent = probes.iter().all(|p| p.layout.asked.is_silent());
+        let done = match &gathered {
+            Some(gathered) if is_silent => gathered.clone(),
+            _ => {
+                let done = if self.prints { "printed" } else { "summed up" };
+                format!("{} {done}", count(self.printed, "event"))
+            }
+        };
+        let mut line = format!("btrace: {done}, {} lost", losses.lost);
         if losses.lost > 0 {
             line += " (a larger --buffer-size or a narrower filter loses fewer)";
+        }
+        if let (Some(gathered), false) = (gathered, is_silent) {
+            line += &format!(", {gathered}");
         }
         if self.unprinted > 0 {
             line += &format!(", {} not printed: the output took no more", count(self.unprinted, "event"));
@@ -564,10 +594,13 @@ fn frequent<'a>(reasons: impl Iterator<Item = &'a str>) -> String {
     said.join("; ")
 }
 
-/// Names the blocks that no probe could be put on, of functions whose paths are taken.
+/// Names the blocks of which it may not be known whether they ran, of functions whose paths are taken: no probe could be put on them, and
+/// neither the jump to them nor what follows tells.
 fn say_unprobed(session: &Session) {
     for code in session.codes().iter().flatten() {
-        let all: Vec<String> = code.unprobed().map(|block| offset(block.start, code.address)).collect();
+        let unknowable = code.unknowable();
+        let blocks = unknowable.iter().filter_map(|at| code.blocks.list().get(*at));
+        let all: Vec<String> = blocks.map(|block| trace::path::offset(block.start, code.address)).collect();
         if all.is_empty() {
             continue;
         }
@@ -580,14 +613,6 @@ fn say_unprobed(session: &Session) {
             code.blocks.list().len(),
             all.get(..named).unwrap_or_default().join(", ")
         ));
-    }
-}
-
-/// Where something lies in a function, or before it, where the compiler's `.cold` parts are.
-fn offset(address: u64, function: u64) -> String {
-    match address.checked_sub(function) {
-        Some(offset) => format!("+{offset:#x}"),
-        None => format!("-{:#x}", function.wrapping_sub(address)),
     }
 }
 

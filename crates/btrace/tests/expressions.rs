@@ -37,6 +37,8 @@ const WRONG: &[(&str, &str, (usize, usize))] = &[
     ("TCP_CLOSED", "did you mean 'TCP_CLOSE'", (0, 10)),
     ("ip4(*(int *)pos) == \"1.2.3\"", "is no address such as ip4() shows", (20, 27)),
     ("ip4(count)", "", (0, 10)),
+    ("$comm == \"longer than 15 bytes\"", "this has 20 bytes, $comm at most 15", (9, 31)),
+    ("$task->comm in (\"a\", \"longer than 16 bytes\")", "at most 16: they are never the same", (21, 43)),
     ("strr(buf) == \"x\"", "there is no function strr(); did you mean 'str'?", (0, 4)),
     ("hist(count)", "hist() gathers many events: it stands alone, in --output-arg", (0, 11)),
     ("path(file)", "it stands alone", (0, 10)),
@@ -78,4 +80,52 @@ fn what_is_wrong_is_pointed_at() {
         WRONG.len(),
         otherwise.concat()
     );
+}
+
+/// What `--dry-run` says of expressions: where each is evaluated, and the types.
+#[test]
+fn a_dry_run_tells_what_was_asked() {
+    if !has_types() {
+        return;
+    }
+    let asked = [
+        "-k",
+        "vfs_read",
+        "--dry-run",
+        "--filter-arg",
+        "count > 1 && $retval > 0",
+        "--filter-arg",
+        "count < 99",
+        "--filter-arg",
+        "$duration > 5",
+        "--output-arg",
+        "file->f_path.dentry->d_name.name",
+        "--output-arg",
+        "count + 1",
+        "--output-arg",
+        "hist($duration) by ($comm, count)",
+    ];
+    let output = btrace(&asked);
+    let said = String::from_utf8(output.stdout.clone()).expect("text");
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let lines: Vec<&str> = said.lines().collect();
+    for (begin, end) in [
+        ("  filter at entry, the rest at exit: ", "count > 1 && $retval > 0"),
+        ("  filter at entry: ", "count < 99"),
+        ("  filter at exit: ", "$duration > 5"),
+        (
+            "  +",
+            " output at exit: (const unsigned char *)file->f_path.dentry->d_name.name, text, up to 62 bytes",
+        ),
+        ("  +", " output at exit: (unsigned long)count + 1, 8 bytes"),
+        (
+            "  gathered at exit: ",
+            "hist($duration) by ($comm, count), of (unsigned long), by (char [16])$comm, (size_t)count",
+        ),
+    ] {
+        assert!(lines.iter().any(|l| l.starts_with(begin) && l.ends_with(end)), "{end} in\n{said}");
+    }
+    let silent = btrace(&["-k", "vfs_read", "--dry-run", "--output-arg", "count()"]);
+    let said = String::from_utf8(silent.stdout).expect("text");
+    assert!(said.contains(", gathered, no events\n  gathered at exit: count()\n"), "{said}");
 }

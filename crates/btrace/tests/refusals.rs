@@ -33,6 +33,8 @@ fn command_lines_that_cannot_be_read() {
         (&["-k", "x", "more"], "unexpected argument 'more'"),
         (&["-k", "x", "list"], "the subcommand 'list' cannot be used with"),
         (&["-k", "x", "--limit-events", "0"], "0 is not in 1.."),
+        (&["-k", "x", "--interval", "0.1"], "whole seconds are expected, 1 to 86400"),
+        (&["-d", "-k", "x", "-B", "0x"], "a number of bytes is expected, at most 16777216; 0x200 is one too"),
         (&["-k", "x", "--buffer-size", "0"], "a buffer of no size"),
         (&["-k", "x", "--buffer-size", "4G"], "at most 2G"),
         (&["-k", "x", "--buffer-size", "big"], "not a size"),
@@ -118,5 +120,28 @@ fn a_missing_capability_is_named() {
         assert_eq!(doctor.status.code(), Some(2), "{dropped}");
         let told = String::from_utf8_lossy(&doctor.stdout).into_owned();
         assert!(told.contains("btrace can trace nothing here"), "{told}");
+    }
+}
+
+/// Output that cannot be written is no bad input: it began, and failed.
+#[test]
+fn a_full_disk_is_exit_status_1() {
+    let full = || Stdio::from(std::fs::File::options().write(true).open("/dev/full").expect("/dev/full"));
+    let mut all: Vec<&[&str]> = vec![&["--help"], &["--version"], &["--generate", "man"], &["doctor"]];
+    if common::has_types() {
+        all.extend([
+            &["types", "struct list_head"][..],
+            &["types", "--json", "struct list_head"],
+            &["list", "vfs_read"],
+            &["-k", "vfs_read", "--show-func-proto"],
+            &["-k", "vfs_read", "--dry-run"],
+        ]);
+    }
+    for args in all {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_btrace"));
+        let output = command.args(args).stdin(Stdio::null()).stdout(full()).output().expect("run btrace");
+        let said = stderr(&output);
+        assert_eq!(output.status.code(), Some(1), "{args:?}: {said}");
+        assert!(said.contains("write to standard output: No space left on device"), "{args:?}: {said}");
     }
 }

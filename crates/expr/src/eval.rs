@@ -100,10 +100,11 @@ pub fn output(output: &Output, machine: &dyn Machine, text: u32, len: u32) -> Re
             Ok(record)
         }
         Output::Text(of, most) => {
-            // Of an array all of it, with a terminator behind where it has none.
+            // Of an array all of it, with a terminator behind where it has none; else one byte more than is shown.
             let most = match (of, most) {
-                (Text::Memory { most: Some(array), .. }, Some(most)) => *most.min(array),
-                (Text::Memory { most: Some(most), .. }, None) | (_, Some(most)) => *most,
+                (Text::Memory { most: Some(array), .. }, Some(most)) => most.saturating_add(1).min(*array),
+                (Text::Memory { most: Some(array), .. }, None) => *array,
+                (_, Some(most)) => most.saturating_add(1),
                 _ => text.saturating_sub(1),
             };
             let bytes = text_of(of, most as usize, machine)?;

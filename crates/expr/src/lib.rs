@@ -28,7 +28,7 @@ mod types;
 
 pub use check::{filter, output, value};
 pub use error::{Error, Span};
-pub use lower::{CUT, Compiler, Mark, Room, Source};
+pub use lower::{CUT, Compiler, Mark, Room, Source, text_room};
 pub use scope::{Scope, Variable, spelled};
 pub use status::Failure;
 pub use types::{IntTy, Tid, Ty, Types};

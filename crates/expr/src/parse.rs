@@ -17,17 +17,25 @@ const TYPE_WORDS: [&str; 13] = [
     "const", "volatile",
 ];
 
-/// Reads an expression. `is_type` tells the names of types from others, on which the meaning of `(a)-b` depends.
-pub(crate) fn expression(text: &str, is_type: &dyn Fn(&str) -> bool) -> Result<Node, Error> {
-    let mut parser = Parser { tokens: tokens(text)?, at: 0, is_type, depth: 0 };
+/// What the meaning of words depends on.
+pub(crate) struct Words<'w> {
+    /// Tells the names of types from others: of `(a)-b` it decides.
+    pub is_type: &'w dyn Fn(&str) -> bool,
+    /// Plain `char` is unsigned, and what stands between `'` too.
+    pub unsigned_char: bool,
+}
+
+/// Reads an expression.
+pub(crate) fn expression(text: &str, words: &Words<'_>) -> Result<Node, Error> {
+    let mut parser = Parser::new(text, words)?;
     let node = parser.whole()?;
     parser.end()?;
     Ok(node)
 }
 
 /// Reads an expression or an aggregation.
-pub(crate) fn statement(text: &str, is_type: &dyn Fn(&str) -> bool) -> Result<Statement, Error> {
-    let mut parser = Parser { tokens: tokens(text)?, at: 0, is_type, depth: 0 };
+pub(crate) fn statement(text: &str, words: &Words<'_>) -> Result<Statement, Error> {
+    let mut parser = Parser::new(text, words)?;
     let statement = match parser.aggregate()? {
         Some(aggregate) => Statement::Aggregate(aggregate),
         None => Statement::Value(parser.whole()?),
@@ -37,8 +45,8 @@ pub(crate) fn statement(text: &str, is_type: &dyn Fn(&str) -> bool) -> Result<St
 }
 
 /// Reads the name of a type.
-pub(crate) fn type_name(text: &str, is_type: &dyn Fn(&str) -> bool) -> Result<TypeName, Error> {
-    let mut parser = Parser { tokens: tokens(text)?, at: 0, is_type, depth: 0 };
+pub(crate) fn type_name(text: &str, words: &Words<'_>) -> Result<TypeName, Error> {
+    let mut parser = Parser::new(text, words)?;
     let name = parser.type_name()?;
     parser.end()?;
     Ok(name)
@@ -49,6 +57,12 @@ struct Parser<'p> {
     at: usize,
     is_type: &'p dyn Fn(&str) -> bool,
     depth: u32,
+}
+
+impl<'p> Parser<'p> {
+    fn new(text: &str, words: &Words<'p>) -> Result<Parser<'p>, Error> {
+        Ok(Parser { tokens: tokens(text, words.unsigned_char)?, at: 0, is_type: words.is_type, depth: 0 })
+    }
 }
 
 impl Parser<'_> {
@@ -172,11 +186,38 @@ impl Parser<'_> {
             let Some((op, binds)) = self.operator().filter(|(_, binds)| *binds >= least) else {
                 return Ok(left);
             };
+            if matches!(op, BinaryOp::LogicalAnd | BinaryOp::LogicalOr) {
+                let mut chain = vec![left];
+                while self.operator().is_some_and(|(next, _)| next == op) {
+                    self.at += 1;
+                    chain.push(self.binary(binds + 1)?);
+                }
+                left = self.joined(op, chain)?;
+                continue;
+            }
             self.at += 1;
             let right = self.binary(binds + 1)?;
             let span = left.span.to(right.span);
             left = self.node(NodeKind::Binary(op, Box::new(left), Box::new(right)), span)?;
         }
+    }
+
+    /// `a && b && c && d` as `(a && b) && (c && d)`, which means the same: a long chain is no deep nesting.
+    fn joined(&self, op: BinaryOp, mut chain: Vec<Node>) -> Result<Node, Error> {
+        while chain.len() > 1 {
+            let mut halved = Vec::with_capacity(chain.len().div_ceil(2));
+            let mut parts = chain.into_iter();
+            while let Some(left) = parts.next() {
+                let Some(right) = parts.next() else {
+                    halved.push(left);
+                    break;
+                };
+                let span = left.span.to(right.span);
+                halved.push(self.node(NodeKind::Binary(op, Box::new(left), Box::new(right)), span)?);
+            }
+            chain = halved;
+        }
+        chain.pop().ok_or_else(|| self.wrong("a value is expected"))
     }
 
     fn list(&mut self, value: Node) -> Result<Node, Error> {
@@ -536,7 +577,7 @@ mod tests {
     }
 
     fn parse(text: &str) -> Result<Node, Error> {
-        expression(text, &|name| name == "u32")
+        expression(text, &Words { is_type: &|name| name == "u32", unsigned_char: false })
     }
 
     #[test]
@@ -544,6 +585,8 @@ mod tests {
         let cases = [
             ("a + b * c", "(a Add (b Mul c))"),
             ("a - b - c", "((a Sub b) Sub c)"),
+            ("a && b && c", "((a LogicalAnd b) LogicalAnd c)"),
+            ("a || b || c && d || e", "((a LogicalOr b) LogicalOr ((c LogicalAnd d) LogicalOr e))"),
             ("a & b == c", "(a And (b Eq c))"),
             ("a || b && c | d ^ e & f", "(a LogicalOr (b LogicalAnd (c Or (d Xor (e And f)))))"),
             ("a << 1 + 2 < c", "((a Shl (1 Add 2)) Lt c)"),
@@ -605,13 +648,23 @@ mod tests {
     }
 
     #[test]
+    fn a_long_chain_of_tests_is_no_nesting() {
+        for op in ["&&", "||"] {
+            let node = parse(&vec!["a"; 1000].join(op)).expect(op);
+            assert!(node.height < 16, "{}", node.height);
+            assert_eq!(node.span, Span { start: 0, end: 2998 });
+        }
+    }
+
+    #[test]
     fn aggregates_are_told_apart() {
-        let Ok(Statement::Aggregate(a)) = statement("hist($duration) by ($comm, a->b)", &|_| false) else {
+        let statement = |text| statement(text, &Words { is_type: &|_| false, unsigned_char: false });
+        let Ok(Statement::Aggregate(a)) = statement("hist($duration) by ($comm, a->b)") else {
             panic!("an aggregate")
         };
         assert_eq!((a.name.as_str(), a.args.len(), a.by.len()), ("hist", 1, 2));
-        assert!(matches!(statement("count + 1", &|_| false), Ok(Statement::Value(_))));
-        assert!(statement("count() + 1", &|_| false).is_err());
-        assert!(statement("count() by ()", &|_| false).is_err());
+        assert!(matches!(statement("count + 1"), Ok(Statement::Value(_))));
+        assert!(statement("count() + 1").is_err());
+        assert!(statement("count() by ()").is_err());
     }
 }

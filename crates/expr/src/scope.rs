@@ -1,5 +1,6 @@
 //! What an expression can name.
 
+use crate::parse::Words;
 use crate::types::{Tid, Ty, Types};
 
 /// An argument, or what a function returned.
@@ -41,6 +42,11 @@ impl std::fmt::Debug for Scope<'_> {
 }
 
 impl Scope<'_> {
+    /// What the meaning of words depends on.
+    pub(crate) fn words<'w>(&self, is_type: &'w dyn Fn(&str) -> bool) -> Words<'w> {
+        Words { is_type, unsigned_char: self.types.has_unsigned_char() }
+    }
+
     /// Whether a name is that of a type rather than of something that the probe brings.
     pub(crate) fn is_type(&self, name: &str) -> bool {
         !self.args.iter().any(|arg| arg.name == name) && self.types.typedef(name).is_some()
@@ -50,7 +56,8 @@ impl Scope<'_> {
 /// The type that a text such as `struct sk_buff *` or `u32` spells; `None` if there is no such type.
 pub fn spelled(types: &Types<'_>, text: &str) -> Option<Ty> {
     let is_type = |name: &str| types.typedef(name).is_some();
-    let name = crate::parse::type_name(text, &is_type).ok()?;
+    let words = Words { is_type: &is_type, unsigned_char: types.has_unsigned_char() };
+    let name = crate::parse::type_name(text, &words).ok()?;
     let base = types.base(&name.base)?;
     Some((0..name.pointers).fold(base, |ty, _| ty.pointer()))
 }

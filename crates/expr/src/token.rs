@@ -45,7 +45,7 @@ const SIGNS: [&str; 46] = [
 ];
 
 /// Splits a text into words, the last of them [`Token::End`].
-pub(crate) fn tokens(text: &str) -> Result<Vec<(Token, Span)>, Error> {
+pub(crate) fn tokens(text: &str, unsigned_char: bool) -> Result<Vec<(Token, Span)>, Error> {
     if text.len() > MOST_TEXT {
         let end = (0..=MOST_TEXT).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
         let span = span(end, end);
@@ -62,7 +62,7 @@ pub(crate) fn tokens(text: &str) -> Result<Vec<(Token, Span)>, Error> {
         };
         let (token, len) = match first {
             '0'..='9' => number(rest, start)?,
-            '\'' => character(rest, start)?,
+            '\'' => character(rest, start, unsigned_char)?,
             '"' => string(rest, start)?,
             '$' => {
                 let name = name(rest.get(1..).unwrap_or_default());
@@ -138,11 +138,11 @@ fn number(text: &str, start: usize) -> Result<(Token, usize), Error> {
     Ok((Token::Int(value, ty), word.len()))
 }
 
-/// `'a'`, an int in C.
-fn character(text: &str, start: usize) -> Result<(Token, usize), Error> {
+/// `'a'`, an int in C, of the value that a plain char has.
+fn character(text: &str, start: usize, unsigned: bool) -> Result<(Token, usize), Error> {
     let (bytes, len) = quoted(text, '\'', start)?;
     match bytes.as_slice() {
-        // Plain char is signed where btrace runs.
+        [one] if unsigned => Ok((Token::Int((*one).into(), IntTy::INT), len)),
         [one] => Ok((Token::Int(i64::from(one.cast_signed()) as u64, IntTy::INT), len)),
         _ => Err(Error::new(span(start, start + len), "a character constant is one character")),
     }
@@ -208,7 +208,7 @@ mod tests {
     use super::*;
 
     fn one(text: &str) -> Token {
-        tokens(text).expect(text).swap_remove(0).0
+        tokens(text, false).expect(text).swap_remove(0).0
     }
 
     #[test]
@@ -255,14 +255,14 @@ mod tests {
             (r#""\0""#, 0, 4),
         ];
         for (text, start, end) in cases {
-            assert_eq!(tokens(text).expect_err(text).span, Span { start, end }, "{text}");
+            assert_eq!(tokens(text, false).expect_err(text).span, Span { start, end }, "{text}");
         }
-        assert!(tokens(&"a".repeat(MOST_TEXT + 1)).is_err());
+        assert!(tokens(&"a".repeat(MOST_TEXT + 1), false).is_err());
     }
 
     #[test]
     fn signs_are_as_long_as_they_can_be() {
-        let all = tokens("a->b>>c<=d&&e").expect("tokens");
+        let all = tokens("a->b>>c<=d&&e", false).expect("tokens");
         let signs: Vec<_> =
             all.iter().filter_map(|(t, _)| if let Token::Sign(s) = t { Some(*s) } else { None }).collect();
         assert_eq!(signs, ["->", ">>", "<=", "&&"]);

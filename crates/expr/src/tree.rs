@@ -252,7 +252,7 @@ pub enum Output {
     },
     /// Part of a structure that is passed by value, or all of it.
     Value(Place),
-    /// A text, of which at most that many bytes are read, terminator included; `None`: as of other texts.
+    /// A text, of which at most that many bytes are shown; `None`: as of other texts.
     Text(Text, Option<u32>),
     /// The path of a `struct file`, `struct path` or `struct dentry`.
     Path(Expr, PathOf),
@@ -278,6 +278,8 @@ pub struct Aggregate {
     pub value: Option<Expr>,
     /// For each value of these on its own.
     pub keys: Vec<Output>,
+    /// Where each of them was written.
+    pub key_spans: Vec<Span>,
     /// Where it was written.
     pub span: Span,
 }

@@ -83,8 +83,11 @@ pub enum Ty {
     Void,
     /// `_Bool`, one byte.
     Bool,
-    /// Plain `char`.
-    Char,
+    /// Plain `char`, signed or not as its BTF's code was compiled.
+    Char {
+        /// Its sign.
+        signed: bool,
+    },
     /// An integer.
     Int(IntTy),
     /// An enum, with the integer that it is.
@@ -118,7 +121,7 @@ impl Ty {
     pub fn int(&self) -> Option<IntTy> {
         match self {
             Ty::Bool => Some(IntTy { size: 1, signed: false }),
-            Ty::Char => Some(IntTy { size: 1, signed: true }),
+            Ty::Char { signed } => Some(IntTy { size: 1, signed: *signed }),
             Ty::Int(int) | Ty::Enum(_, int) => Some(*int),
             _ => None,
         }
@@ -127,6 +130,11 @@ impl Ty {
     /// The integer that holds its value, if it is a number: of pointers `unsigned long`.
     pub fn word(&self) -> Option<IntTy> {
         if matches!(self, Ty::Ptr(_)) { Some(IntTy::ULONG) } else { self.int() }
+    }
+
+    /// Whether it is plain `char`.
+    pub fn is_char(&self) -> bool {
+        matches!(self, Ty::Char { .. })
     }
 
     /// Whether it is a number in a register: an integer or a pointer.
@@ -160,6 +168,33 @@ impl<'a> Types<'a> {
         self.spaces.len().saturating_sub(1) as u8
     }
 
+    /// Whether plain `char` is unsigned in the kernel.
+    pub(crate) fn has_unsigned_char(&self) -> bool {
+        self.btf(self.kernel()).is_some_and(Btf::has_unsigned_char)
+    }
+
+    /// Plain `char`, as the kernel has it.
+    pub fn char(&self) -> Ty {
+        Ty::Char { signed: !self.has_unsigned_char() }
+    }
+
+    /// Whether a type is `const unsigned char *`, by that very name.
+    pub(crate) fn points_to_const_bytes(&self, tid: Tid) -> bool {
+        let Some(btf) = self.btf(tid.space) else { return false };
+        let Ok(pointer) = btf.get(btf.resolve(tid.id)) else { return false };
+        let (mut next, mut is_const) = (pointer.target().filter(|_| pointer.kind() == Kind::Ptr), false);
+        for _ in 0..DEPTH {
+            let Some(ty) = next.and_then(|id| btf.get(id).ok()) else { return false };
+            match ty.kind() {
+                Kind::Const => is_const = true,
+                Kind::Volatile | Kind::Restrict | Kind::TypeTag => {}
+                _ => return is_const && ty.name() == Some("unsigned char"),
+            }
+            next = ty.target();
+        }
+        false
+    }
+
     /// What a type is.
     pub fn ty(&self, tid: Tid) -> Ty {
         self.ty_within(tid, DEPTH)
@@ -177,9 +212,13 @@ impl<'a> Types<'a> {
         match ty.kind() {
             Kind::Int => match ty.int() {
                 Some(int) if int.bool => Ty::Bool,
-                Some(_) if ty.size() == Some(1) && ty.name() == Some("char") => Ty::Char,
-                Some(int) => match ty.size() {
-                    Some(size @ (1 | 2 | 4 | 8)) => Ty::Int(IntTy { size: size as u8, signed: int.signed }),
+                Some(_) if ty.size() == Some(1) && ty.name() == Some("char") => {
+                    Ty::Char { signed: !btf.has_unsigned_char() }
+                }
+                Some(_) => match ty.size() {
+                    Some(size @ (1 | 2 | 4 | 8)) => {
+                        Ty::Int(IntTy { size: size as u8, signed: ty.is_signed_int() })
+                    }
                     _ => Ty::Other(here),
                 },
                 None => Ty::Other(here),
@@ -302,7 +341,7 @@ impl<'a> Types<'a> {
             BaseType::Typedef(name) => self.typedef(name),
             BaseType::Void => Some(Ty::Void),
             BaseType::Bool => Some(Ty::Bool),
-            BaseType::Char => Some(Ty::Char),
+            BaseType::Char => Some(self.char()),
             BaseType::Int(int) => Some(Ty::Int(*int)),
         }
     }
@@ -328,7 +367,7 @@ impl<'a> Types<'a> {
         match ty {
             Ty::Void => plain("void"),
             Ty::Bool => plain("_Bool"),
-            Ty::Char => plain("char"),
+            Ty::Char { .. } => plain("char"),
             Ty::Int(int) => plain(int.name()),
             Ty::Ptr(to) => match &**to {
                 Ty::Array(..) => self.declare(to, format!("(*{inner})")),

@@ -124,23 +124,28 @@ macro_rules! skip_unless_loadable {
 #[test]
 fn written() {
     skip_unless_loadable!();
-    let world = common::world();
+    for world in common::worlds() {
+        written_of(&world);
+    }
+}
+
+fn written_of(world: &World) {
     let machine = Machine::new();
     let mut tally = Tally::default();
     let mut wrong = Vec::new();
     let values = VALUES.iter().filter(|(_, ty)| *ty != "!").map(|(text, _)| *text);
     let outputs: Vec<String> = values.chain(OUTPUTS.iter().copied()).map(String::from).collect();
     for (seed, cpu) in (1..4).zip(run::cpus().into_iter().cycle()) {
-        let image = Image::new(&world, machine.base, seed, false);
+        let image = Image::new(world, machine.base, seed, false);
         machine.set(&image);
         // Alone, and so many in one program that they share what they read.
         for size in [1, 12] {
             for some in outputs.chunks(size) {
-                wrong.extend(compare_outputs(&world, &machine, &image, some, cpu, &mut tally).err());
+                wrong.extend(compare_outputs(world, &machine, &image, some, cpu, &mut tally).err());
             }
         }
         for text in TESTS {
-            wrong.extend(compare_filter(&world, &machine, &image, text, cpu, &mut tally).err());
+            wrong.extend(compare_filter(world, &machine, &image, text, cpu, &mut tally).err());
         }
     }
     println!("{} outputs and {} filters: {tally:?}", outputs.len(), TESTS.len());
@@ -161,7 +166,7 @@ struct Case {
 fn generated() {
     skip_unless_loadable!();
     let cases = std::env::var("EXPR_CASES").map_or(400, |n| n.parse().unwrap());
-    let world = common::world();
+    let worlds = common::worlds();
     let machine = Machine::new();
     let cpus = run::cpus();
     let tally = RefCell::new(Tally::default());
@@ -170,12 +175,13 @@ fn generated() {
             .prop_map(|(outputs, filter, seed, v4)| Case { outputs, filter, seed, v4 });
     let config = Config { cases, failure_persistence: None, max_shrink_iters: 2000, ..Config::default() };
     let result = TestRunner::new(config).run(&case, |case| {
-        let image = Image::new(&world, machine.base, case.seed, false);
+        let world = &worlds[(case.seed >> 32) as usize % worlds.len()];
+        let image = Image::new(world, machine.base, case.seed, false);
         machine.set(&image);
         let cpu = cpus[usize::from(case.v4) % cpus.len()];
         let tally = &mut tally.borrow_mut();
-        compare_outputs(&world, &machine, &image, &case.outputs, cpu, tally).map_err(TestCaseError::fail)?;
-        compare_filter(&world, &machine, &image, &case.filter, cpu, tally).map_err(TestCaseError::fail)
+        compare_outputs(world, &machine, &image, &case.outputs, cpu, tally).map_err(TestCaseError::fail)?;
+        compare_filter(world, &machine, &image, &case.filter, cpu, tally).map_err(TestCaseError::fail)
     });
     println!("{cases} programs of outputs and filters: {:?}", tally.borrow());
     if let Err(error) = result {

@@ -149,7 +149,10 @@ fn is_of(name: &Value, value: &Value) -> bool {
         Some("array") => value.is_array(),
         Some("string") => value.is_string(),
         Some("number") => value.is_number(),
-        Some("integer") => value.is_i64() || value.is_u64(),
+        // Of more than 64 bits it is read as a number without a fraction.
+        Some("integer") => {
+            value.is_i64() || value.is_u64() || value.as_f64().is_some_and(|n| n.fract() == 0.0)
+        }
         Some("boolean") => value.is_boolean(),
         Some("null") => value.is_null(),
         _ => false,

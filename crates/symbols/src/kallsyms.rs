@@ -101,8 +101,8 @@ pub struct Table {
 }
 
 /// Symbols of the kernel's own that tell where it lies in memory, rather than where it was linked for, where the code of
-/// its start lay, and where its tables of what it patches begin and end.
-const ANCHORS: [&str; 10] = [
+/// its start lay, and where its tables of what it patches, and of what may fault, begin and end.
+const ANCHORS: [&str; 12] = [
     "_stext",
     "_text",
     "_sinittext",
@@ -111,6 +111,8 @@ const ANCHORS: [&str; 10] = [
     "__stop___jump_table",
     "__start_static_call_sites",
     "__stop_static_call_sites",
+    "__start___ex_table",
+    "__stop___ex_table",
     "__per_cpu_start",
     "__per_cpu_end",
 ];

@@ -142,8 +142,19 @@ pub struct Attached {
     pub pieces: Vec<Piece>,
     /// What is to be said of it.
     pub remark: Option<String>,
-    /// The blocks of its function that have no probe, if they have any, and the programs of those that have.
-    pub path: Option<(BTreeSet<usize>, Vec<Piece>)>,
+    /// What is at its function's blocks, if its paths are wanted.
+    pub path: Option<AtBlocks>,
+}
+
+/// What became of a function's blocks.
+#[derive(Debug, Default)]
+pub struct AtBlocks {
+    /// Those that have no probe.
+    pub unprobed: BTreeSet<usize>,
+    /// Steps to those that the jump there tells.
+    pub told: BTreeSet<(usize, usize)>,
+    /// The programs.
+    pub pieces: Vec<Piece>,
 }
 
 /// What became of a probe; `None` when it was not come to.
@@ -156,6 +167,8 @@ pub struct Attacher<'a> {
     pub maps: &'a Maps,
     /// The kernel's BTF objects of the modules that targets are in.
     pub modules: &'a BTreeMap<String, BtfObject>,
+    /// Set when a probe that takes long is to end early, attached in part.
+    pub stop: Option<&'a AtomicBool>,
 }
 
 impl Attacher<'_> {
@@ -185,11 +198,12 @@ impl Attacher<'_> {
         let next = AtomicUsize::new(0);
         let done = AtomicUsize::new(0);
         let ended = AtomicBool::new(false);
+        let attacher = Attacher { stop: Some(&ended), ..*self };
         let worker = || {
             while !ended.load(Ordering::Relaxed) {
                 let Some(index) = work.get(next.fetch_add(1, Ordering::Relaxed)) else { break };
                 let Some(probe) = probes.get(*index) else { break };
-                let result = self.one(*index as u32, probe);
+                let result = attacher.one(*index as u32, probe);
                 if matches!(&result, Err(error) if !matches!(error, Error::Target { .. } | Error::Assemble { .. }))
                 {
                     ended.store(true, Ordering::Relaxed);
@@ -200,11 +214,13 @@ impl Attacher<'_> {
         };
         let mut stopped = many.stopped;
         ended.store(stopped, Ordering::Relaxed);
-        if work.len() == 1 {
+        // One is attached at once; unless it is at hundreds of blocks, when somebody may lose patience.
+        let at_once = work.len() == 1 && self.plan.codes.is_empty();
+        if at_once {
             worker();
         }
         std::thread::scope(|scope| {
-            let threads = if work.len() == 1 { 0 } else { AT_ONCE.min(work.len()) };
+            let threads = if at_once { 0 } else { AT_ONCE.min(work.len()) };
             let workers: Vec<_> = (0..threads).map(|_| scope.spawn(worker)).collect();
             while workers.iter().any(|w| !w.is_finished()) {
                 let progress =

@@ -18,7 +18,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Fewer functions than these are better served by programs of their own: their events cost less.
-const MANY: usize = 16;
+pub const MANY: usize = 16;
 
 /// Kinds of records that one program of type tracing writes. The verifier walks every one, and a jump in a program has 16 bits.
 const GROUPS: usize = 48;
@@ -243,6 +243,10 @@ impl Attacher<'_> {
         let load = Load { attach_type, attach_to, ..Load::new(ends.name(), ProgType::Tracing, &[]) };
         let mut wanted: Vec<(usize, asm::Program)> = Vec::new();
         for part in &parts {
+            if stop() {
+                served.stopped = true;
+                return Ok(());
+            }
             wanted.push((part.number, program::branch(self.plan, *part, ends)));
             if let (Ends::Both(kfuncs), true) = (ends, paired) {
                 wanted.push((parts.len() + part.number, program::branch_entry(self.plan, *part, kfuncs)));
@@ -324,6 +328,10 @@ impl Attacher<'_> {
         let load = Load { attach_type, ..Load::new(ends.name(), ProgType::Kprobe, &[]) };
         let mut wanted: Vec<(usize, asm::Program)> = Vec::new();
         for part in &parts {
+            if stop() {
+                served.stopped = true;
+                return Ok(());
+            }
             wanted.push((part.number, program::part(self.plan, *part, ends)));
             if let (Ends::Both(kfuncs), true) = (ends, part.number >= entries) {
                 wanted.push((parts.len() + part.number, program::part_entry(self.plan, *part, kfuncs)));

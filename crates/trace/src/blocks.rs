@@ -1,9 +1,10 @@
 //! A function's basic blocks: runs of instructions of which, when the first has run, the others run too.
 //!
-//! A block begins at the function's entry, where a jump within the function goes, and behind every jump and return. Where an indirect
+//! A block begins at the function's entry, where a jump within the function or an exception goes, and behind every jump and return. Where an indirect
 //! jump goes is not in the code (a jump table's entries are data); such a block is found all the same if anything else makes it
 //! one, and what follows a jump or return always is one. An undefined instruction ends none: `WARN()` is one, and goes on behind it.
 
+use crate::faults::Fault;
 use disasm::{Arch, Disassembler, Flow, Line, NoSymbols, Syntax, TargetKind};
 use std::collections::BTreeSet;
 
@@ -33,6 +34,17 @@ pub enum Exit {
     Nowhere,
 }
 
+/// How one block comes to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Edge {
+    /// It runs into it.
+    Falls,
+    /// It jumps there.
+    Jumps,
+    /// An instruction of it faults. (Where it goes the same way anyhow, that is not told apart.)
+    Faults,
+}
+
 /// A basic block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
@@ -46,7 +58,10 @@ pub struct Block {
     pub text: String,
     /// How it ends.
     pub exit: Exit,
-    /// Where a probe can tell that it runs, first its beginning: the instructions up to its first call, a few at most.
+    /// Its instructions that may fault, and go elsewhere than on to the next then.
+    pub faults: Vec<Fault>,
+    /// Where a probe can tell that it runs, first its beginning; a few at most. What lies behind a call comes to run too, for a call that
+    /// never returns has no path to be told, and calls within it have paths of their own.
     pub places: Vec<u64>,
 }
 
@@ -58,7 +73,12 @@ const MOST_PLACES: usize = 8;
 pub struct Blocks {
     /// By address.
     list: Vec<Block>,
+    /// Breakpoints that the code comes to, where compilers put none: others' kprobes.
+    breakpoints: Vec<u64>,
 }
+
+/// What a kprobe puts in an instruction's place, and compilers behind jumps and returns only.
+const BREAKPOINT: &str = "int3";
 
 /// An instruction, as far as blocks go.
 struct Instruction {
@@ -66,24 +86,30 @@ struct Instruction {
     end: u64,
     flow: Flow,
     target: Option<u64>,
+    /// Where it goes when it faults.
+    fixup: Option<u64>,
     filler: bool,
     text: String,
 }
 
 impl Blocks {
-    /// The blocks of a function's parts. `returns`: whether a jump to there returns to the caller (the kernel's return thunks).
-    pub fn of(parts: &[Part], arch: Arch, returns: impl Fn(u64) -> bool) -> Blocks {
-        let decoded: Vec<Vec<Instruction>> = parts.iter().map(|part| decode(part, arch)).collect();
+    /// The blocks of a function's parts. `faults`: instructions that may fault, of any function, by address. `returns`: whether a jump to
+    /// there returns to the caller (the kernel's return thunks).
+    pub fn of(parts: &[Part], arch: Arch, faults: &[Fault], returns: impl Fn(u64) -> bool) -> Blocks {
+        let decoded: Vec<Vec<Instruction>> = parts.iter().map(|part| decode(part, arch, faults)).collect();
         let mut leaders: Vec<u64> = parts.iter().map(|part| part.address).collect();
         for instruction in decoded.iter().flatten() {
             leaders.extend(instruction.target);
+            leaders.extend(instruction.fixup);
             if ends(instruction.flow) {
                 leaders.push(instruction.end);
             }
         }
-        let jumps: BTreeSet<u64> = decoded.iter().flatten().filter_map(|i| i.target).collect();
+        let jumps: BTreeSet<u64> =
+            decoded.iter().flatten().flat_map(|i| [i.target, i.fixup]).flatten().collect();
         let leaders: BTreeSet<u64> = leaders.into_iter().collect();
         let mut list: Vec<Block> = Vec::new();
+        let mut breakpoints = Vec::new();
         for part in &decoded {
             let begins = |i: &Instruction| leaders.contains(&i.address);
             let mut falls = true;
@@ -94,15 +120,23 @@ impl Blocks {
                 if is_reached || !run.iter().all(|i| i.filler) {
                     list.extend(block(run, &returns));
                 }
+                if is_reached {
+                    breakpoints.extend(run.iter().filter(|i| i.text == BREAKPOINT).map(|i| i.address));
+                }
             }
         }
         list.sort_by_key(|block| block.start);
-        Blocks { list }
+        Blocks { list, breakpoints }
     }
 
     /// All of them, by address.
     pub fn list(&self) -> &[Block] {
         &self.list
+    }
+
+    /// Where somebody's breakpoints are in it, so that what it was made of cannot be read.
+    pub fn breakpoints(&self) -> &[u64] {
+        &self.breakpoints
     }
 
     /// The block that an address lies in, by its place in the list.
@@ -116,18 +150,24 @@ impl Blocks {
         self.list.binary_search_by_key(&address, |block| block.start).ok()
     }
 
-    /// The blocks that may come after one, each with whether a jump goes there; `None` behind an indirect jump, when any may.
-    pub fn after(&self, index: usize) -> Option<Vec<(usize, bool)>> {
+    /// The blocks that may come after one, each with how; `None` behind an indirect jump, when any may.
+    pub fn after(&self, index: usize) -> Option<Vec<(usize, Edge)>> {
         let Some(block) = self.list.get(index) else { return Some(Vec::new()) };
-        let next = || self.beginning(block.end).map(|next| (next, false));
-        let there = |to| self.beginning(to).map(|there| (there, true));
-        Some(match block.exit {
+        let next = || self.beginning(block.end).map(|next| (next, Edge::Falls));
+        let there = |to| self.beginning(to).map(|there| (there, Edge::Jumps));
+        let mut all: Vec<(usize, Edge)> = match block.exit {
             Exit::Next => next().into_iter().collect(),
             Exit::Branch(to) => there(to).into_iter().chain(next()).collect(),
             Exit::Jump(to) => there(to).into_iter().collect(),
             Exit::Indirect => return None,
             Exit::Return | Exit::Nowhere => Vec::new(),
-        })
+        };
+        for fixup in block.faults.iter().filter_map(|fault| self.beginning(fault.to)) {
+            if all.iter().all(|(known, _)| *known != fixup) {
+                all.push((fixup, Edge::Faults));
+            }
+        }
+        Some(all)
     }
 }
 
@@ -136,20 +176,25 @@ fn ends(flow: Flow) -> bool {
     matches!(flow, Flow::Jump | Flow::Branch | Flow::IndirectJump | Flow::Return | Flow::Invalid)
 }
 
-fn decode(part: &Part, arch: Arch) -> Vec<Instruction> {
+fn decode(part: &Part, arch: Arch, faults: &[Fault]) -> Vec<Instruction> {
     let mut disassembler = Disassembler::new(arch, Syntax::Att);
     let mut lines = disassembler.decode(&part.bytes, part.address, &NoSymbols);
     let mut all = Vec::new();
     while let Some(line) = lines.next_line() {
         let Line::Instruction(i) = line else { continue };
         let jump = i.targets.iter().find(|target| target.kind == TargetKind::Jump);
-        let keeps = ends(i.flow);
+        let keeps = ends(i.flow) || i.text == BREAKPOINT;
+        let end = i.address.saturating_add(i.bytes.len() as u64);
+        let fault =
+            faults.binary_search_by_key(&i.address, |fault| fault.at).ok().and_then(|at| faults.get(at));
         all.push(Instruction {
             address: i.address,
-            end: i.address.saturating_add(i.bytes.len() as u64),
+            end,
+            // Most go on behind it.
+            fixup: fault.map(|fault| fault.to).filter(|to| *to != end),
             flow: i.flow,
             target: jump.map(|target| target.address),
-            filler: i.mnemonic().contains("nop") || matches!(i.text, "int3" | "xchg %ax,%ax"),
+            filler: i.mnemonic().contains("nop") || matches!(i.text, BREAKPOINT | "xchg %ax,%ax"),
             text: if keeps { i.text.to_string() } else { String::new() },
         });
     }
@@ -167,15 +212,14 @@ fn block(run: &[Instruction], returns: &impl Fn(u64) -> bool) -> Option<Block> {
         (Flow::Trap | Flow::Invalid | Flow::Jump, _) => Exit::Nowhere,
         (Flow::Next | Flow::Call | Flow::IndirectCall | Flow::Branch, _) => Exit::Next,
     };
-    let calls = |i: &&Instruction| matches!(i.flow, Flow::Call | Flow::IndirectCall);
-    let before_call = run.iter().position(|i| calls(&i)).map_or(run.len(), |call| call + 1);
-    let places = run.iter().take(before_call.min(MOST_PLACES)).map(|i| i.address).collect();
+    let places = run.iter().take(MOST_PLACES).map(|i| i.address).collect();
     Some(Block {
         start: first.address,
         end: last.end,
         last: last.address,
         text: last.text.clone(),
         exit,
+        faults: run.iter().filter_map(|i| Some(Fault { at: i.address, to: i.fixup? })).collect(),
         places,
     })
 }
@@ -188,7 +232,7 @@ mod tests {
 
     fn blocks(bytes: &[u8]) -> Blocks {
         let part = Part { address: BASE, bytes: bytes.to_vec() };
-        Blocks::of(&[part], Arch::X86_64, |to| to == BASE + 0x100)
+        Blocks::of(&[part], Arch::X86_64, &[], |to| to == BASE + 0x100)
     }
 
     fn shown(blocks: &Blocks) -> Vec<(u64, u64, Exit)> {
@@ -205,8 +249,8 @@ mod tests {
             shown(&blocks),
             [(0, 2, Exit::Next), (2, 9, Exit::Branch(BASE + 2)), (9, 14, Exit::Return)]
         );
-        assert_eq!(blocks.after(0), Some(vec![(1, false)]));
-        assert_eq!(blocks.after(1), Some(vec![(1, true), (2, false)]));
+        assert_eq!(blocks.after(0), Some(vec![(1, Edge::Falls)]));
+        assert_eq!(blocks.after(1), Some(vec![(1, Edge::Jumps), (2, Edge::Falls)]));
         assert_eq!(blocks.after(2), Some(vec![]));
         assert_eq!(blocks.at(BASE + 8), Some(1));
         assert_eq!((blocks.at(BASE + 14), blocks.at(BASE - 1)), (None, None), "padding, and before");
@@ -226,10 +270,10 @@ mod tests {
     }
 
     #[test]
-    fn a_probe_is_never_behind_a_call() {
-        // nop; call; inc eax; ret
-        let blocks = blocks(&[0x90, 0xe8, 0, 0, 0, 0, 0xff, 0xc0, 0xc3]);
-        assert_eq!(blocks.list()[0].places, [BASE, BASE + 1]);
+    fn a_static_call_can_be_probed_behind_it() {
+        // call preempt_schedule, which the kernel patches; jmp back
+        let blocks = blocks(&[0xe8, 0, 0, 0, 0, 0xeb, 0xf9]);
+        assert_eq!(blocks.list()[0].places, [BASE, BASE + 5]);
     }
 
     #[test]
@@ -246,15 +290,43 @@ mod tests {
     }
 
     #[test]
+    fn an_exception_goes_to_a_block_of_its_own() {
+        // stac; mov (rdi),eax; clac; ret; L: mov $-14,eax; ret; where the read faults, to L; another goes on behind it.
+        let bytes = vec![
+            0x0f, 0x01, 0xcb, 0x8b, 0x07, 0x0f, 0x01, 0xca, 0x31, 0xd2, 0xb8, 0xf2, 0xff, 0xff, 0xff, 0xc3,
+        ];
+        let part = Part { address: BASE, bytes };
+        let faults = [Fault { at: BASE + 3, to: BASE + 10 }, Fault { at: BASE + 8, to: BASE + 10 }];
+        let blocks = Blocks::of(&[part], Arch::X86_64, &faults, |_| false);
+        assert_eq!(shown(&blocks), [(0, 10, Exit::Next), (10, 16, Exit::Return)]);
+        assert_eq!(blocks.after(0), Some(vec![(1, Edge::Falls)]), "it goes there anyhow");
+        assert_eq!(blocks.list()[0].faults, [faults[0]]);
+        // jmp behind it; then nothing else leads there.
+        let part = Part { address: BASE, bytes: vec![0x8b, 0x07, 0xeb, 0x02, 0x8b, 0x07, 0x31, 0xd2, 0xc3] };
+        let faults = [Fault { at: BASE, to: BASE + 4 }];
+        let blocks = Blocks::of(&[part], Arch::X86_64, &faults, |_| false);
+        assert_eq!(blocks.after(0), Some(vec![(2, Edge::Jumps), (1, Edge::Faults)]));
+    }
+
+    #[test]
+    fn a_breakpoint_in_the_way_is_somebody_elses() {
+        // test edi,edi, whose first byte a kprobe has taken, so that the rest reads otherwise (inc ebx); ret; int3, for no speculation to go on
+        let probed = blocks(&[0x90, 0xcc, 0xff, 0xc3, 0xc3, 0xcc]);
+        assert_eq!(probed.breakpoints(), [BASE + 1]);
+        let plain = blocks(&[0x90, 0x85, 0xff, 0xc3, 0xcc, 0x90, 0xeb, 0xfe, 0xcc]);
+        assert_eq!(plain.breakpoints(), [0; 0]);
+    }
+
+    #[test]
     fn the_cold_part_belongs_to_it() {
         let hot = Part { address: BASE, bytes: vec![0x75, 0x7e, 0xc3] };
         let cold = Part { address: BASE + 0x80, bytes: vec![0x90, 0xe9, 0x7c, 0xff, 0xff, 0xff] };
-        let blocks = Blocks::of(&[hot, cold], Arch::X86_64, |_| false);
+        let blocks = Blocks::of(&[hot, cold], Arch::X86_64, &[], |_| false);
         assert_eq!(
             shown(&blocks),
             [(0, 2, Exit::Branch(BASE + 0x80)), (2, 3, Exit::Return), (0x80, 0x86, Exit::Jump(BASE + 2))]
         );
-        assert_eq!(blocks.after(0), Some(vec![(2, true), (1, false)]));
+        assert_eq!(blocks.after(0), Some(vec![(2, Edge::Jumps), (1, Edge::Falls)]));
     }
 
     #[test]

@@ -100,6 +100,9 @@ pub enum Error {
         /// What is wrong, and where.
         source: expr::Error,
     },
+    /// The caller wanted no more of it.
+    #[error("stopped")]
+    Stopped,
     /// None of several targets could be traced.
     #[error("none of the {count} targets can be traced; the first, {first}")]
     AllFailed {

@@ -128,8 +128,10 @@ fn output_value<'a>(shown: &Shown, record: &'a [u8], at: u32) -> OutputValue<'a>
             let of = u64_at(record, at);
             OutputValue::Buffer { bytes: read(at + 8, of.min(u64::from(*most)) as u32), of }
         }
-        ShownKind::Text { room } => {
-            OutputValue::Text(text(record, StringField { offset: at, size: *room, user_too: true }))
+        ShownKind::Text { room, whole } => {
+            // A room that can never be full, for what ends with its array.
+            let size = room.saturating_add(u32::from(*whole));
+            OutputValue::Text(text(record, StringField { offset: at, size, user_too: true }))
         }
     }
 }

@@ -26,6 +26,12 @@ pub struct Filter {
 }
 
 impl Filter {
+    /// Whether all that it asks of the task is not to be ourselves.
+    pub(crate) fn is_of_anybody(&self) -> bool {
+        let Filter { tgids, tids, comms, cgroups, followed, .. } = self;
+        tgids.is_empty() && tids.is_empty() && comms.is_empty() && cgroups.is_empty() && !followed
+    }
+
     /// Whether it can admit a task at the entry of a call and not at its return, or the other way round.
     pub(crate) fn may_change(&self) -> bool {
         !self.comms.is_empty() || !self.cgroups.is_empty()

@@ -101,12 +101,13 @@ pub(crate) fn tally<'p>(gathered: &'p Gathered, table: &Map) -> Result<Tally<'p>
 fn amount(gathered: &Gathered, words: &[u64]) -> Option<Amount> {
     let word = |at: usize| words.get(at).copied().unwrap_or(0);
     let value = |word: u64| if gathered.signed { i128::from(word.cast_signed()) } else { i128::from(word) };
+    // The upper half is what was carried out of the lower, whose sign is that of the values.
+    let sum = || (i128::from(word(2).cast_signed()) << 64).wrapping_add(value(word(1)));
     match gathered.function {
         Function::Count => (word(0) > 0).then(|| Amount::Count(word(0))),
-        // A sum of zero may be one of nothing; then it adds nothing.
-        Function::Sum => Some(Amount::Value(value(word(0)))),
+        Function::Sum => (word(0) > 0).then(|| Amount::Value(sum())),
         Function::Min | Function::Max => (word(0) > 0).then(|| Amount::Value(value(word(1)))),
-        Function::Avg => (word(0) > 0).then(|| Amount::Mean { sum: value(word(1)), count: word(0) }),
+        Function::Avg => (word(0) > 0).then(|| Amount::Mean { sum: sum(), count: word(0) }),
         Function::Hist | Function::LHist { .. } => {
             words.iter().any(|n| *n > 0).then(|| Amount::Buckets(words.to_vec()))
         }
@@ -120,10 +121,10 @@ impl Amount {
             (Amount::Value(a), Amount::Value(b)) => match function {
                 Function::Min => *a = (*a).min(*b),
                 Function::Max => *a = (*a).max(*b),
-                _ => *a += b,
+                _ => *a = a.saturating_add(*b),
             },
             (Amount::Mean { sum, count }, Amount::Mean { sum: s, count: c }) => {
-                *sum += s;
+                *sum = sum.saturating_add(*s);
                 *count += c;
             }
             (Amount::Buckets(a), Amount::Buckets(b)) => a.iter_mut().zip(b).for_each(|(a, b)| *a += b),

@@ -65,18 +65,19 @@ impl Kernel {
 
     /// Reads the running kernel's.
     pub fn running() -> Result<Kernel, Error> {
-        let mut kernel = Kernel::from_btf_at(Path::new(Kernel::BTF_PATH))?;
+        let path = Path::new(Kernel::BTF_PATH);
+        let btf = opened(path)?;
+        let release = || std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        let unsigned = has_unsigned_char(&btf, release);
+        let mut kernel = Kernel::new(btf.with_unsigned_char(unsigned), path.parent().unwrap_or(path))?;
         kernel.is_running = true;
         Ok(kernel)
     }
 
     /// Reads a kernel's BTF from a file.
     pub fn from_btf_at(path: &Path) -> Result<Kernel, Error> {
-        if let Err(e) = std::fs::metadata(path) {
-            return Err(Error::NoBtf { path: PathBuf::from(path), reason: e.to_string() });
-        }
         // Modules' types lie beside those of vmlinux.
-        Kernel::new(Btf::open(path)?, path.parent().unwrap_or(path))
+        Kernel::new(opened(path)?, path.parent().unwrap_or(path))
     }
 
     /// Takes facts from BTF; `modules` is the folder where that of modules lies.
@@ -141,7 +142,68 @@ impl Kernel {
     }
 }
 
+fn opened(path: &Path) -> Result<Btf, Error> {
+    if let Err(e) = std::fs::metadata(path) {
+        return Err(Error::NoBtf { path: PathBuf::from(path), reason: e.to_string() });
+    }
+    Ok(Btf::open(path)?)
+}
+
+/// Whether plain `char` is unsigned: the kernel is built with `-funsigned-char` from 6.2 on. Its BTF tells where it tells the sign of
+/// `signed char`, and else the release.
+fn has_unsigned_char(btf: &Btf, release: impl FnOnce() -> String) -> bool {
+    let found = btf.find_many(&[(Kind::Int, "char"), (Kind::Int, "signed char")]);
+    let is_signed = |at: usize| {
+        let int = found.get(at).copied().flatten().and_then(|id| btf.get(id).ok()?.int());
+        int.is_some_and(|int| int.signed)
+    };
+    match (is_signed(0), is_signed(1)) {
+        (true, _) => false,
+        (false, true) => true,
+        (false, false) => is_from(&release(), (6, 2)),
+    }
+}
+
+/// Whether a release (`6.12.57-amd64`) is that one or a later.
+fn is_from(release: &str, first: (u32, u32)) -> bool {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|n| n.parse::<u32>().ok());
+    let mut next = || numbers.next().flatten();
+    matches!((next(), next()), (Some(major), Some(minor)) if (major, minor) >= first)
+}
+
 /// Offset of a member, in whole bytes.
 fn offset(btf: &Btf, strukt: TypeId, path: &str) -> Result<u32, Error> {
     Ok(btf.member(strukt, path)?.bit_offset / 8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn releases_are_compared() {
+        for (release, is) in
+            [("6.2.0", true), ("6.12.57+deb13-amd64", true), ("7.0-rc1", true), ("10.1", true)]
+        {
+            assert_eq!(is_from(release, (6, 2)), is, "{release}");
+        }
+        for release in ["6.1.0-40-cloud-amd64", "5.10.0", "", "odd", "6"] {
+            assert!(!is_from(release, (6, 2)), "{release}");
+        }
+    }
+
+    #[test]
+    fn the_sign_of_char_is_told_by_btf_or_the_release() {
+        let btf = |char: bool, signed: bool| {
+            let mut b = btf::Builder::new();
+            b.int("char", 1, char);
+            b.int("signed char", 1, signed);
+            Btf::from_bytes(b.finish()).expect("BTF")
+        };
+        let unasked = || panic!("BTF tells");
+        assert!(!has_unsigned_char(&btf(true, true), unasked));
+        assert!(has_unsigned_char(&btf(false, true), unasked));
+        assert!(has_unsigned_char(&btf(false, false), || "6.2.1".into()));
+        assert!(!has_unsigned_char(&btf(false, false), || "6.1.9".into()));
+    }
 }

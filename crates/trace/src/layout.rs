@@ -272,7 +272,7 @@ impl Layout {
             // Registers as they are: most hold addresses.
             for arg in args.iter_mut().chain(ret.as_mut()) {
                 arg.type_name = "unsigned long".into();
-                arg.shape = Shape::Ptr { ty: "void *".into() };
+                arg.shape = Shape::Ptr { ty: "void *".into(), code: false };
             }
         }
         let asked = compile.of(target, end, captures, &mut at)?;

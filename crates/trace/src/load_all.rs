@@ -65,7 +65,7 @@ pub fn load_all(
         }
     }
     // Maps of the right kinds for the programs to name.
-    let empty = Plan::of(kernel, request, Resolved::default(), preempt_count, newer)?;
+    let empty = Plan::of(kernel, request, Resolved::default(), preempt_count, newer, &mut || false)?;
     let session = Session::for_loading(&empty)?;
     let mut targets = targets.into_iter();
     loop {
@@ -75,11 +75,11 @@ pub fn load_all(
         }
         verdicts.tried += some.len();
         let resolved = Resolved { targets: some, ..Resolved::default() };
-        let plan = Plan::of(kernel, request, resolved, preempt_count, newer)?;
+        let plan = Plan::of(kernel, request, resolved, preempt_count, newer, &mut || false)?;
         verdicts.failed.extend(plan.refused.iter().cloned());
         let outcomes = Mutex::new(Vec::new());
         let next = AtomicUsize::new(0);
-        let attacher = Attacher { plan: &plan, maps: session.maps(), modules: session.modules() };
+        let attacher = Attacher { plan: &plan, maps: session.maps(), modules: session.modules(), stop: None };
         let worker = || {
             while let Some(probe) = plan.probes.get(next.fetch_add(1, Ordering::Relaxed)) {
                 let index = plan.probes.iter().position(|p| std::ptr::eq(p, probe)).unwrap_or(0);

@@ -4,8 +4,9 @@
 //! are held against the code, and where one block cannot follow the other, or several ways lead through blocks that no probe could be
 //! put on, the step is [`Step::Unknown`].
 
-use crate::blocks::{Block, Blocks, Exit, Part};
+use crate::blocks::{Block, Blocks, Edge, Exit, Part};
 use crate::error::Error;
+use crate::faults;
 use crate::plan::{Plan, Probe};
 use crate::target;
 use disasm::Arch;
@@ -45,6 +46,22 @@ pub struct Code {
     pub blocks: Blocks,
     /// Blocks, by their places in the list, that have no probe, for none was allowed anywhere in them. Filled when attaching.
     pub unprobed: BTreeSet<usize>,
+    /// Steps to such blocks, from and to, that a probe on the conditional jump between them tells. Filled when attaching.
+    pub told: BTreeSet<(usize, usize)>,
+}
+
+/// A conditional jump that must be asked which way it goes, since the blocks behind do not tell: one has no probe, as where there is nothing but
+/// a static branch, and runs into the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Decision {
+    /// Its block.
+    pub block: usize,
+    /// Where it is.
+    pub at: u64,
+    /// The block without a probe that it jumps to.
+    pub taken: Option<usize>,
+    /// The block without a probe that it goes on with.
+    pub fell: Option<usize>,
 }
 
 /// How the call came to a block.
@@ -56,6 +73,8 @@ pub enum Step {
     Fell,
     /// The block before jumped to it.
     Jumped,
+    /// An instruction of the block before faulted.
+    Faulted,
     /// From the block before no way leads here, or more than one through blocks without probes: something ran that was not seen.
     Unknown,
 }
@@ -120,6 +139,52 @@ impl Code {
         })
     }
 
+    /// Whether a step can be without anything telling.
+    fn is_silent(&self, from: usize, to: usize) -> bool {
+        self.unprobed.contains(&to) && !self.told.contains(&(from, to))
+    }
+
+    /// The jumps that must be asked which way they go.
+    pub(crate) fn decisions(&self) -> Vec<Decision> {
+        let ask = |(at, block): (usize, &Block)| {
+            let Exit::Branch(to) = block.exit else { return None };
+            let (taken, fell) = (self.blocks.beginning(to)?, self.blocks.beginning(block.end)?);
+            let silent = |to: usize| self.is_silent(at, to).then_some(to);
+            let asks = taken != fell && (silent(taken).or(silent(fell)).is_some()) && self.meet(taken, fell);
+            asks.then_some(Decision { block: at, at: block.last, taken: silent(taken), fell: silent(fell) })
+        };
+        self.blocks.list().iter().enumerate().filter_map(ask).collect()
+    }
+
+    /// Whether two blocks may lead to the same, as far as probes tell.
+    fn meet(&self, one: usize, other: usize) -> bool {
+        let (one, other) = (self.first_seen(one), self.first_seen(other));
+        one.is_none_or(|one| other.is_none_or(|other| !one.is_disjoint(&other)))
+    }
+
+    /// The first blocks that tell, from one on, itself included; `None` among them stands for a return, `None` for all for any block.
+    fn first_seen(&self, from: usize) -> Option<BTreeSet<Option<usize>>> {
+        let mut seen = BTreeSet::new();
+        let mut known = BTreeSet::new();
+        let mut rest = vec![from];
+        while let Some(block) = rest.pop() {
+            if !self.unprobed.contains(&block) {
+                seen.insert(Some(block));
+            } else if known.insert(block) {
+                if self.leaves(block) {
+                    seen.insert(None);
+                }
+                rest.extend(self.blocks.after(block)?.into_iter().map(|(next, _)| next));
+            }
+        }
+        Some(seen)
+    }
+
+    /// The blocks of which it may not be known whether they ran: they have no probe, and a jump to one of them that must be asked could not be.
+    pub fn unknowable(&self) -> BTreeSet<usize> {
+        self.decisions().into_iter().flat_map(|decision| [decision.taken, decision.fell]).flatten().collect()
+    }
+
     /// Appends `to` as what comes after `from`, and between them what must have run unseen.
     fn join(&self, from: usize, to: usize, visits: &mut Vec<Visit>) {
         let mut ways = Ways { code: self, found: None, several: false, way: Vec::new() };
@@ -169,14 +234,18 @@ impl Ways<'_> {
             }
             return;
         };
-        for (block, jumped) in after {
-            let step = if jumped { Step::Jumped } else { Step::Fell };
+        for (block, way) in after {
+            let step = match way {
+                Edge::Falls => Step::Fell,
+                Edge::Jumps => Step::Jumped,
+                Edge::Faults => Step::Faulted,
+            };
             if is_end(block) {
                 self.arrive(Visit { block, step, inferred: false });
             } else if self.way.iter().any(|visit| visit.block == block) {
                 // Round and round, who knows how often.
                 self.several = true;
-            } else if self.code.unprobed.contains(&block) {
+            } else if self.code.is_silent(from, block) {
                 self.way.push(Visit { block, step, inferred: true });
                 self.look(block, is_end);
                 self.way.pop();
@@ -212,6 +281,7 @@ pub(crate) fn find_code(plan: &mut Plan, wanted: Wanted) -> Result<(), Error> {
     let names: Vec<&str> = names.into_iter().collect();
     let found = symbols::namesakes(&names).map_err(|error| lacking(error.to_string()))?;
     let named: HashMap<&str, Vec<Symbol>> = names.into_iter().zip(found).collect();
+    let mut tables = faults::Tables::default();
     let mut left = most_blocks as usize;
     let mut refused = Vec::new();
     let mut codes = Vec::with_capacity(plan.probes.len());
@@ -220,7 +290,7 @@ pub(crate) fn find_code(plan: &mut Plan, wanted: Wanted) -> Result<(), Error> {
             codes.push(None);
             continue;
         }
-        match code_of(probe, &named, &table, &live) {
+        match code_of(probe, &named, &table, &live, &mut tables) {
             Ok(code) if code.blocks.list().len() > left => {
                 let count = code.blocks.list().len();
                 let others = most_blocks as usize - left;
@@ -247,9 +317,29 @@ pub(crate) fn find_code(plan: &mut Plan, wanted: Wanted) -> Result<(), Error> {
     {
         return Err(Error::Target { target: target.clone(), reason: format!("--output-path: {reason}") });
     }
-    plan.codes = codes;
+    keep_coded(plan, codes);
     plan.refused.extend(refused);
     Ok(())
+}
+
+/// Takes out of a plan the probes whose paths are wanted and whose code was refused, with what they are paired with.
+fn keep_coded(plan: &mut Plan, codes: Vec<Option<Code>>) {
+    let has = |probe: &Probe, code: Option<&Option<Code>>| {
+        probe.layout.path.is_none() || code.is_some_and(Option::is_some)
+    };
+    let own: Vec<bool> = plan.probes.iter().enumerate().map(|(i, p)| has(p, codes.get(i))).collect();
+    let stays = |at: u32| own.get(at as usize).copied().unwrap_or_default();
+    let stay: Vec<bool> =
+        plan.probes.iter().zip(&own).map(|(p, own)| *own && p.pair.is_none_or(stays)).collect();
+    // The pair's new place: before it are those that stay.
+    let place =
+        |at: u32| stay.get(..at as usize).map(|before| before.iter().filter(|stays| **stays).count() as u32);
+    let probes = std::mem::take(&mut plan.probes);
+    for ((mut probe, code), _) in probes.into_iter().zip(codes).zip(&stay).filter(|(_, stays)| **stays) {
+        probe.pair = probe.pair.and_then(place);
+        plan.probes.push(probe);
+        plan.codes.push(code);
+    }
 }
 
 /// The code of one function.
@@ -258,6 +348,7 @@ fn code_of(
     named: &HashMap<&str, Vec<Symbol>>,
     table: &Table,
     live: &Live,
+    tables: &mut faults::Tables,
 ) -> Result<Code, String> {
     let target = &probe.target;
     let found = named.get(target.name.as_str()).cloned().unwrap_or_default();
@@ -290,13 +381,17 @@ fn code_of(
     let mut parts = vec![read(address).ok_or_else(unreadable)?];
     let returns =
         |to: u64| table.resolve(to).is_some_and(|s| s.offset == 0 && s.name.ends_with("return_thunk"));
-    let first = Blocks::of(&parts, Arch::X86_64, returns);
+    let faults = tables.of(target.module.as_deref(), table, live);
+    let first = Blocks::of(&parts, Arch::X86_64, &faults, returns);
     // What the compiler split off is jumped to.
-    let goes = first.list().iter().filter_map(|block| match block.exit {
-        Exit::Jump(to) | Exit::Branch(to) if first.at(to).is_none() => Some(to),
-        _ => None,
+    let goes = first.list().iter().flat_map(|block| {
+        let jump = match block.exit {
+            Exit::Jump(to) | Exit::Branch(to) => Some(to),
+            _ => None,
+        };
+        jump.into_iter().chain(block.faults.iter().map(|fault| fault.to))
     });
-    for to in goes {
+    for to in goes.filter(|to| first.at(*to).is_none()) {
         let Some(symbol) = table.resolve(to) else { continue };
         let rest = symbol.name.strip_prefix(name.as_str());
         let known = parts.iter().any(|part| part.address == to - symbol.offset);
@@ -304,8 +399,36 @@ fn code_of(
             parts.extend(read(to));
         }
     }
-    let blocks = Blocks::of(&parts, Arch::X86_64, returns);
-    Ok(Code { name, module: target.module.clone(), address, parts, blocks, unprobed: BTreeSet::new() })
+    let blocks = Blocks::of(&parts, Arch::X86_64, &faults, returns);
+    // An optimised kprobe is a jump to a page of the kernel's for such.
+    let is_optimised = |block: &&Block| match block.exit {
+        Exit::Jump(to) => table.resolve(to).is_some_and(|symbol| symbol.module == Some("__builtin__kprobes")),
+        _ => false,
+    };
+    let optimised = blocks.list().iter().find(is_optimised).map(|block| block.last);
+    if let Some(at) = blocks.breakpoints().first().copied().or(optimised) {
+        return Err(format!(
+            "there is a kprobe at {name}{} already, another tracer's, and what its breakpoint stands for cannot be read",
+            offset(at, address)
+        ));
+    }
+    let module = target.module.clone();
+    let code =
+        Code { name, module, address, parts, blocks, unprobed: BTreeSet::new(), told: BTreeSet::new() };
+    if !(0..code.blocks.list().len()).any(|block| code.leaves(block)) {
+        return Err(
+            "it never returns (there is no return in its code), and a path is shown at the return".into()
+        );
+    }
+    Ok(code)
+}
+
+/// Where something lies in a function, or before it, where the compiler's `.cold` parts are.
+pub fn offset(address: u64, function: u64) -> String {
+    match address.checked_sub(function) {
+        Some(offset) => format!("+{offset:#x}"),
+        None => format!("-{:#x}", function.wrapping_sub(address)),
+    }
 }
 
 impl Code {
@@ -318,11 +441,6 @@ impl Code {
             part.bytes.get(from..to)
         });
         bytes.unwrap_or_default()
-    }
-
-    /// The blocks that a probe could be put on nowhere.
-    pub fn unprobed(&self) -> impl Iterator<Item = &Block> {
-        self.unprobed.iter().filter_map(|at| self.blocks.list().get(*at))
     }
 }
 
@@ -342,9 +460,9 @@ mod tests {
 
     fn code(bytes: &[u8], unprobed: &[usize]) -> Code {
         let parts = vec![Part { address: BASE, bytes: bytes.to_vec() }];
-        let blocks = Blocks::of(&parts, Arch::X86_64, |_| false);
+        let blocks = Blocks::of(&parts, Arch::X86_64, &[], |_| false);
         let unprobed = unprobed.iter().copied().collect();
-        Code { name: "f".into(), module: None, address: BASE, parts, blocks, unprobed }
+        Code { name: "f".into(), module: None, address: BASE, parts, blocks, unprobed, told: BTreeSet::new() }
     }
 
     fn path(code: &Code, hits: &[i32]) -> Vec<(u64, Step, bool)> {
@@ -394,5 +512,27 @@ mod tests {
         // The loop has none, and may have run any number of times.
         let unseen = code(&CODE, &[1]);
         assert_eq!(path(&unseen, &[ENTRY, RETURN])[1], (8, Step::Unknown, false));
+    }
+
+    #[test]
+    fn a_jump_is_asked_where_the_blocks_do_not_tell() {
+        // test edi,edi; jne L; nop (a static branch that is off); L: xor eax,eax; ret
+        let mut code = code(&[0x85, 0xff, 0x75, 0x02, 0x66, 0x90, 0x31, 0xc0, 0xc3], &[1]);
+        assert_eq!(path(&code, &[0, 6])[1], (6, Step::Unknown, false), "either way");
+        assert_eq!(code.decisions(), [Decision { block: 0, at: BASE + 2, taken: None, fell: Some(1) }]);
+        assert_eq!(code.unknowable(), BTreeSet::from([1]));
+        code.told.insert((0, 1));
+        assert_eq!(path(&code, &[0, 6])[1], (6, Step::Jumped, false));
+        assert_eq!(path(&code, &[0, 4, 6])[1..], [(4, Step::Fell, false), (6, Step::Fell, false)]);
+        assert_eq!((code.decisions(), code.unknowable().len()), (Vec::new(), 0));
+    }
+
+    #[test]
+    fn a_jump_is_not_asked_where_one_way_is_left() {
+        // The warning jumps back to the loop, where its other way goes.
+        assert_eq!(code(&CODE, &[3]).decisions().len(), 1);
+        // Of what cannot be probed the return is behind the loop in any case.
+        assert_eq!(code(&CODE, &[2]).decisions(), []);
+        assert_eq!(code(&CODE, &[]).decisions(), []);
     }
 }

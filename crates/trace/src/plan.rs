@@ -1,9 +1,10 @@
 //! The plan: for each target the attach method, and the layout of its events.
 
+use crate::attach_many::MANY;
 use crate::context::PreemptCount;
 use crate::danger;
 use crate::error::Error;
-use crate::expressions::{Compile, Key};
+use crate::expressions::{Compile, Gathered, Key};
 use crate::filter::Filter;
 use crate::kernel::{Kernel, Newer, TaskFields};
 use crate::layout::{Captures, End, Layout};
@@ -105,6 +106,8 @@ pub struct Plan {
     pub(crate) newer: Newer,
     /// Times of entry lie in an array's cells first, see `program/calls.rs`.
     pub(crate) quick_calls: bool,
+    /// Atomic additions give the old value (5.12).
+    pub(crate) fetch_add: bool,
     pub(crate) preempt_count: Option<PreemptCount>,
     /// Branch records are taken: cells for them, as a power of two.
     pub(crate) branches: Option<u32>,
@@ -123,6 +126,15 @@ impl Plan {
     /// A target that cannot be traced is an error when it is the only one; else it is listed in
     /// [`Plan::refused`] and the rest go on.
     pub fn new(kernel: &Kernel, request: &Request) -> Result<Plan, Error> {
+        Plan::new_unless(kernel, request, &mut || false)
+    }
+
+    /// The same, given up with [`Error::Stopped`] once `stop` says so: it is asked at each target.
+    pub fn new_unless(
+        kernel: &Kernel,
+        request: &Request,
+        stop: &mut dyn FnMut() -> bool,
+    ) -> Result<Plan, Error> {
         let mut resolved = target::resolve(kernel, &request.targets)?;
         program_target::resolve(kernel, &request.programs, &mut resolved)?;
         let preempt_count = PreemptCount::of(&kernel.btf);
@@ -131,7 +143,7 @@ impl Plan {
         }
         let functions = resolved.targets.iter().any(|t| t.kind != TargetKind::Tracepoint);
         let newer = if functions { kernel.newer() } else { Newer::default() };
-        let mut plan = Plan::of(kernel, request, resolved, preempt_count, newer)?;
+        let mut plan = Plan::of(kernel, request, resolved, preempt_count, newer, stop)?;
         if let Some(wanted) = request.path {
             path::find_code(&mut plan, wanted)?;
         }
@@ -141,6 +153,15 @@ impl Plan {
     /// Whether it is of thousands of functions, which slow down the kernel: what can be read of it is better read before.
     pub fn is_vast(&self) -> bool {
         self.vast
+    }
+
+    /// How the targets are attached, if that can be told beforehand: of many functions some may go by a way for many, and others not.
+    pub fn only_way(&self) -> Option<Method> {
+        let functions = self.probes.iter().filter(|p| p.target.kind == TargetKind::Function).count();
+        let for_many = self.newer.tracing_multi.is_some()
+            || self.newer.kprobe_multi
+            || self.newer.kprobe_session.is_some();
+        self.probes.last().map(|p| p.method).filter(|_| functions < MANY || !for_many)
     }
 
     /// Adds probes that stand for those at `index`, and at the call's other end, where they are attached a second time, by
@@ -174,6 +195,7 @@ impl Plan {
         resolved: Resolved,
         preempt_count: Option<PreemptCount>,
         newer: Newer,
+        stop: &mut dyn FnMut() -> bool,
     ) -> Result<Plan, Error> {
         if request.branches && kernel.btf.enum_has("bpf_func_id", "BPF_FUNC_get_branch_snapshot").is_none() {
             return Err(Error::NoBranchSnapshot);
@@ -211,6 +233,9 @@ impl Plan {
         let mut tables = Tables::default();
         let mut misread = None;
         for target in targets.into_iter().map(Arc::new) {
+            if stop() {
+                return Err(Error::Stopped);
+            }
             let planned = one(&compile, request, &newer, captures, many, &target);
             match planned {
                 Ok(planned) if planned.iter().any(|probe| tables.differ(probe)) => {
@@ -244,10 +269,12 @@ impl Plan {
             return Err(Error::AllFailed { count, first: format!("{target}: {reason}") });
         }
         let timed = probes.iter().any(|p| p.at_exit) && newer.fsession.is_none();
-        let quick_calls = timed
+        let sums = probes.iter().flat_map(|p| &p.layout.asked.gathered).any(Gathered::is_summed);
+        let fetch_add = (timed || sums)
             && bpf::features::try_fetch_add()
-                .inspect_err(|error| log::debug!("calls are timed by a hash map: {error}"))
+                .inspect_err(|error| log::debug!("atomic additions do not give the old value: {error}"))
                 .is_ok();
+        let quick_calls = timed && fetch_add;
         Ok(Plan {
             probes,
             refused,
@@ -261,6 +288,7 @@ impl Plan {
             current_task_btf: kernel.current_task_btf,
             newer,
             quick_calls,
+            fetch_add,
             preempt_count,
             branches: request.branches.then(|| program::snapshot_cells(cpus())),
             ring_size: request.ring_size,

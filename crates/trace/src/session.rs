@@ -40,6 +40,8 @@ pub struct Losses {
     pub unread: u64,
     /// Events that were not gathered, for the table was full.
     pub no_room: u64,
+    /// Events of which something was gathered, or was to be: no loss, but counted beside them.
+    pub gathered: u64,
     /// Calls whose executed path could not be kept: too many under way, or too deep within each other.
     pub pathless: u64,
     /// Calls not seen because the program was already running on that CPU; 0 where the kernel does not count
@@ -139,7 +141,7 @@ impl Session {
             for (tracepoint, program) in
                 [(tracker::FORK, tracker::fork(plan.task, own_tgid)), (tracker::FREE, tracker::free())]
             {
-                let attacher = Attacher { plan, maps: &session.maps, modules: &session.modules };
+                let attacher = Attacher { plan, maps: &session.maps, modules: &session.modules, stop: None };
                 let program = attacher.raw_tracepoint(
                     tracepoint,
                     &format!("{tracepoint}, by which the command is followed"),
@@ -183,7 +185,7 @@ impl Session {
         for probe in &plan.probes {
             self.open_module(probe)?;
         }
-        let attacher = Attacher { plan, maps: &self.maps, modules: &self.modules };
+        let attacher = Attacher { plan, maps: &self.maps, modules: &self.modules, stop: None };
         let (results, stopped) = attacher.all(tell);
         // Of thousands a line each says nothing.
         let each = if plan.vast { log::Level::Trace } else { log::Level::Debug };
@@ -200,11 +202,9 @@ impl Session {
                     self.set_method(index, attached.method);
                     self.attached.extend(attached.pieces);
                     self.remarks.extend(attached.remark);
-                    if let (Some((unprobed, pieces)), Some(Some(code))) =
-                        (attached.path, self.codes.get_mut(index))
-                    {
-                        code.unprobed = unprobed;
-                        self.at_blocks.extend(pieces);
+                    if let (Some(at), Some(Some(code))) = (attached.path, self.codes.get_mut(index)) {
+                        (code.unprobed, code.told) = (at.unprobed, at.told);
+                        self.at_blocks.extend(at.pieces);
                     }
                 }
                 Some(Err(Error::Target { target, reason })) => {
@@ -294,7 +294,7 @@ impl Session {
         let added = found.into_iter().filter_map(|one| Some((plan.again(one.function.index)?, one)));
         let added: BTreeMap<usize, &Elsewhere> = added.collect();
         self.probes.extend(plan.probes.iter().skip(known).cloned());
-        let attacher = Attacher { plan, maps: &self.maps, modules: &self.modules };
+        let attacher = Attacher { plan, maps: &self.maps, modules: &self.modules, stop: None };
         let places: Vec<(usize, Vec<u64>)> = added
             .iter()
             .map(|(index, one)| (*index, one.symbols.iter().map(|s| s.address).collect()))
@@ -471,6 +471,7 @@ impl Session {
             untimed: counters.sum_u64(counter::UNTIMED)?,
             unread: counters.sum_u64(counter::UNREAD)?,
             no_room: counters.sum_u64(counter::NO_ROOM)?,
+            gathered: counters.sum_u64(counter::GATHERED)?,
             unfollowed: counters.sum_u64(counter::UNFOLLOWED)?,
             pathless: counters.sum_u64(counter::PATHLESS)?,
             missed: self.missed_before + missed(&self.attached) + counters.sum_u64(counter::UNSEEN)?,

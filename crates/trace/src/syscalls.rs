@@ -368,7 +368,7 @@ impl Types {
     fn value(&self, btf: &Btf, type_name: &str) -> (Shape, u32) {
         const WORD: (Shape, u32) = (Shape::Int { size: 8, signed: false }, 8);
         if type_name.contains('*') {
-            return (Shape::Ptr { ty: type_name.into() }, 8);
+            return (Shape::Ptr { ty: type_name.into(), code: false }, 8);
         }
         let Some(id) = self.found.get(type_name).copied().flatten() else { return WORD };
         match btf.size_of(id) {

@@ -56,7 +56,7 @@ ended() { kill -$1 $b; wait $b; s=$?; cat /tmp/said >&2; exit $s; }
 run() {
     run=$1; shift; rm -f /tmp/o; btrace "$@" --json -o /tmp/o >/dev/null 2>/tmp/said; seen $run $?
 }
-seen() { echo "== $1 $2 $(grep ' printed, ' /tmp/said || head -n 1 /tmp/said)"; cat /tmp/o 2>/dev/null; cat /tmp/said >&2; }
+seen() { echo "== $1 $2 $(grep -E ' printed, | gathered from ' /tmp/said || head -n 1 /tmp/said)"; cat /tmp/o 2>/dev/null; cat /tmp/said >&2; }
 # The release, then what was seen of a function of the module of shapes: as text, as JSON, and on stderr why not.
 shape() {
     uname -r
@@ -74,6 +74,8 @@ const MODULES: &[&str] = &["loop"];
 pub struct Tally {
     pub passed: usize,
     pub failed: usize,
+    /// A line for each that failed, to be repeated at the end, where a log that was cut short still has it.
+    pub failures: Vec<String>,
 }
 
 /// Guests at one time: each keeps one host thread busy.
@@ -156,6 +158,9 @@ pub fn run(only: Option<&str>, words: &[String]) -> Result<Tally> {
                     let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
                     tally.passed += passed;
                     tally.failed += failed;
+                    let failures =
+                        report.lines().filter(|line| line.starts_with("lab ") && line.contains(" FAILED "));
+                    tally.failures.extend(failures.map(str::to_string));
                     eprint!("{report}");
                 }
             });

@@ -56,6 +56,9 @@ fn steps(arguments: &Arguments) -> Result<u8> {
     if !failed.is_empty() {
         eprintln!("FAILED: {}", failed.join(", "));
     }
+    for failure in &tally.failures {
+        eprintln!("{failure}");
+    }
     println!("lab: {} passed, {} failed", tally.passed, tally.failed);
     Ok(u8::from(!failed.is_empty() || tally.failed > 0 || tally.passed == 0))
 }

@@ -1,17 +1,10 @@
 //! Where a listing goes: stdout or a file, a function at a time.
 
+use crate::output::WriteFailed;
 use anyhow::Context;
 use std::fs::File;
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::path::Path;
-
-/// The listing could not be written: it began, and then failed.
-#[derive(Debug, thiserror::Error)]
-#[error("write to {name}: {source}")]
-pub struct WriteFailed {
-    name: String,
-    source: io::Error,
-}
 
 /// The destination.
 pub struct Listing {

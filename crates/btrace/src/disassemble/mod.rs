@@ -13,10 +13,10 @@ mod show;
 pub use all::all;
 pub use bytes::Bytes;
 pub use lines::Finder;
-pub use listing::WriteFailed;
 pub use names::Names;
 pub use patched::Tables;
 
+use crate::output::WriteFailed;
 use crate::run::Reported;
 use anyhow::{Context, bail};
 use btrace::cli::Args;

@@ -129,8 +129,15 @@ fn has_functions(layout: &Layout) -> bool {
     let is_symbol = |shown: &trace::Shown| {
         matches!(shown.kind, trace::ShownKind::Number { format: expr::tree::Format::Symbol, .. })
     };
-    let in_output = |shown: &trace::Shown| is_symbol(shown) || shown.notes.iter().any(in_note);
-    layout.args.iter().chain(&layout.ret).any(|arg| arg.function || arg.notes.iter().any(in_note))
+    let in_bytes = |shown: &trace::Shown| match &shown.kind {
+        trace::ShownKind::Bytes { shape, .. } | trace::ShownKind::Value { shape, .. } => shape.has_code(),
+        _ => false,
+    };
+    let in_output = |s: &trace::Shown| is_symbol(s) || in_bytes(s) || s.notes.iter().any(in_note);
+    let in_struct = |shape: &btf::Shape| matches!(shape, btf::Shape::Struct { .. }) && shape.has_code();
+    let in_argument =
+        |arg: &trace::Argument| arg.function || in_struct(&arg.shape) || arg.notes.iter().any(in_note);
+    layout.args.iter().chain(&layout.ret).any(in_argument)
         || layout.asked.shown.iter().any(in_output)
         || layout.asked.gathered.iter().any(tally::shows_symbols)
 }

@@ -1,7 +1,7 @@
 //! What expressions show: `out=((type)text=value, …)`.
 
 use super::json::{error_value, quoted, symbol_fields, text_value};
-use super::symbols::{Symbols, function};
+use super::symbols::{Symbols, function, named};
 use super::{decimal, format, hexadecimal, pointee, text};
 use expr::tree::{BytesFormat, Format};
 use std::io::Write;
@@ -70,11 +70,11 @@ fn shown(shown: &Shown, value: OutputValue<'_>, symbols: Option<&Symbols>, out: 
             number(shape, *format, bytes, symbols, out);
         }
         (ShownKind::Bytes { shape, format, .. }, OutputValue::Bytes(value)) => {
-            bytes(shape, *format, value, out)
+            bytes(shape, *format, value, symbols, out)
         }
-        (ShownKind::Value { shape, .. }, OutputValue::Bytes(bytes)) => shape.text(bytes, out),
+        (ShownKind::Value { shape, .. }, OutputValue::Bytes(bytes)) => named(shape, bytes, symbols, out),
         (ShownKind::Buffer { format, .. }, OutputValue::Buffer { bytes: read, of }) => {
-            bytes(&btf::Shape::Opaque { size: 0 }, *format, read, out);
+            bytes(&btf::Shape::Opaque { size: 0 }, *format, read, None, out);
             if of > read.len() as u64 {
                 out.extend_from_slice("…".as_bytes());
             }
@@ -112,9 +112,15 @@ pub(super) fn number(
     }
 }
 
-fn bytes(shape: &btf::Shape, format: BytesFormat, value: &[u8], out: &mut Vec<u8>) {
+fn bytes(
+    shape: &btf::Shape,
+    format: BytesFormat,
+    value: &[u8],
+    symbols: Option<&Symbols>,
+    out: &mut Vec<u8>,
+) {
     match format {
-        BytesFormat::Plain => shape.text(value, out),
+        BytesFormat::Plain => named(shape, value, symbols, out),
         BytesFormat::Hex => value.iter().for_each(|b| display(format_args!("{b:02x}"), out)),
         BytesFormat::Buffer => {
             out.push(b'"');
@@ -185,7 +191,7 @@ fn one(output: &Output<'_>, symbols: Option<&Symbols>, out: &mut Vec<u8>) {
         (ShownKind::Bytes { shape, format, .. }, OutputValue::Bytes(value)) => {
             quoted_bytes(value, out);
             let mut text = Vec::new();
-            bytes(shape, *format, value, &mut text);
+            bytes(shape, *format, value, None, &mut text);
             out.extend_from_slice(b",\"text\":");
             quoted(&text, out);
         }

@@ -22,6 +22,8 @@ pub struct Paths {
 enum Row {
     /// A jump. `unseen`: one of its ends has no probe.
     Jump { from: usize, to: usize, unseen: bool },
+    /// An instruction faulted, and the kernel went on elsewhere.
+    Fault { from: usize, to: usize },
     /// A conditional jump that was not taken.
     Stay { at: usize },
     /// What was not seen, between two blocks.
@@ -87,6 +89,7 @@ impl Paths {
                 Step::Entry => b"entry",
                 Step::Fell => b"next",
                 Step::Jumped => b"jump",
+                Step::Faulted => b"exception",
                 Step::Unknown => b"unknown",
             });
             out.extend_from_slice(if visit.inferred {
@@ -122,6 +125,7 @@ fn rows(path: &Path, code: &Code, verbose: bool) -> Vec<Row> {
         let (from, to) = (before.block, here.block);
         match here.step {
             Step::Jumped => rows.push(Row::Jump { from, to, unseen: before.inferred || here.inferred }),
+            Step::Faulted => rows.push(Row::Fault { from, to }),
             Step::Unknown => rows.push(Row::Gap { from, to }),
             Step::Fell | Step::Entry => {
                 let exit = code.blocks.list().get(from).map(|block| block.exit);
@@ -173,6 +177,7 @@ impl Words<'_> {
         for row in rows {
             widest = widest.max(match row {
                 Row::Jump { from, .. } | Row::Gap { from, .. } => self.last(*from).chars().count(),
+                Row::Fault { from, to } => self.faulting(*from, *to).chars().count(),
                 Row::Stay { .. } => 0,
                 Row::Loop { rows, .. } => self.width(rows) + 2,
             });
@@ -188,6 +193,9 @@ impl Words<'_> {
                     let unseen = if *unseen { "  [no probe there, but no other way]" } else { "" };
                     format!("{:<own$} -> {}{unseen}", self.last(*from), self.first(*to))
                 }
+                Row::Fault { from, to } => {
+                    format!("{:<own$} -> {}  [an exception]", self.faulting(*from, *to), self.first(*to))
+                }
                 Row::Gap { from, to } => {
                     format!(
                         "{:<own$} ... {}  [the way between was not seen]",
@@ -197,8 +205,7 @@ impl Words<'_> {
                 }
                 Row::Stay { at } => format!("{:<own$} not taken", self.last(*at)),
                 Row::Loop { times, rows } => {
-                    let one =
-                        matches!(rows.as_slice(), [Row::Jump { .. } | Row::Stay { .. } | Row::Gap { .. }]);
+                    let one = !matches!(rows.as_slice(), [_, _, ..] | [Row::Loop { .. }]);
                     if one {
                         let from = out.len();
                         self.rows(rows, width, indent, out);
@@ -236,6 +243,17 @@ impl Words<'_> {
     fn first(&mut self, block: usize) -> Rc<str> {
         let address = self.code.blocks.list().get(block).map_or(0, |block| block.start);
         self.place(address, None)
+    }
+
+    /// The instruction of a block that faulted; the block, where several may have.
+    fn faulting(&mut self, from: usize, to: usize) -> Rc<str> {
+        let list = self.code.blocks.list();
+        let (Some(from), Some(to)) = (list.get(from), list.get(to)) else { return "?".into() };
+        let mut faults = from.faults.iter().filter(|fault| fault.to == to.start);
+        match (faults.next(), faults.next()) {
+            (Some(one), None) => self.place(one.at, None),
+            _ => format!("{}..", self.place(from.start, None)).into(),
+        }
     }
 
     /// A block's last instruction; without source lines as it reads, its target by name.

@@ -68,6 +68,19 @@ pub fn function(symbol: &Resolved<'_>, out: &mut Vec<u8>) {
     module(symbol, out);
 }
 
+/// Appends a value by its type, pointers to functions in it with their symbols.
+pub fn named(shape: &btf::Shape, bytes: &[u8], symbols: Option<&Symbols>, out: &mut Vec<u8>) {
+    let Some(symbols) = symbols else { return shape.text(bytes, out) };
+    let name = |address: u64, out: &mut Vec<u8>| {
+        if let Some(symbol) = symbols.resolve(address) {
+            out.push(b'(');
+            function(&symbol, out);
+            out.push(b')');
+        }
+    };
+    shape.text_with(bytes, &name, out);
+}
+
 /// Appends ` [module]` when the symbol is a module's.
 pub fn module(symbol: &Resolved<'_>, out: &mut Vec<u8>) {
     if let Some(module) = symbol.module {

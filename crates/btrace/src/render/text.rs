@@ -151,7 +151,10 @@ fn comm(comm: &[u8], out: &mut Vec<u8>) {
 }
 
 fn value(value: &Value<'_>, symbols: Option<&Symbols>, out: &mut Vec<u8>) {
-    value.field.shape.text(value.bytes, out);
+    match &value.field.shape {
+        btf::Shape::Struct { .. } => super::symbols::named(&value.field.shape, value.bytes, symbols, out),
+        shape => shape.text(value.bytes, out),
+    }
     if value.field.function
         && let Some(symbol) = symbols.and_then(|s| s.resolve(super::format::number(value.bytes)))
     {

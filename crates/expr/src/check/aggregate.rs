@@ -10,8 +10,8 @@ use crate::types::{IntTy, Ty};
 /// Most keys of one aggregation.
 pub const MOST_KEYS: usize = 8;
 
-/// Bytes of a text that is a key.
-pub const KEY_TEXT: u32 = 64;
+/// Bytes of a text that is a key and does not say how many: with one that tells that it goes on, and the terminator, 64.
+pub const KEY_TEXT: u32 = 62;
 
 /// Most steps of `lhist()`.
 pub const MOST_STEPS: i64 = 1024;
@@ -46,7 +46,8 @@ impl Checker<'_> {
             return Err(Error::new(node.span, format!("at most {MOST_KEYS} keys")));
         }
         let keys = node.by.iter().map(|key| self.key(key)).collect::<Result<_, _>>()?;
-        Ok(Aggregate { function, value, keys, span: node.span })
+        let key_spans = node.by.iter().map(|key| key.span).collect();
+        Ok(Aggregate { function, value, keys, key_spans, span: node.span })
     }
 
     fn bound(&self, node: &Node) -> Result<i64, Error> {
@@ -68,10 +69,10 @@ impl Checker<'_> {
             Output::Scalar(value, format) => Ok(Output::Scalar(value, format)),
             Output::Text(Text::Comm, _) => Ok(Output::Text(Text::Comm, Some(16))),
             Output::Text(text, most) => {
-                // As many bytes as were asked for; else there is room for so many beside the terminator.
+                // As many bytes as were asked for.
                 let asked = !matches!(&text, Text::Memory { most: array, .. } if *array == most);
-                let most = if asked { most } else { most.map(|most| most.min(KEY_TEXT - 1)) };
-                Ok(Output::Text(text, Some(most.unwrap_or(KEY_TEXT - 1))))
+                let most = if asked { most } else { most.map(|most| most.min(KEY_TEXT)) };
+                Ok(Output::Text(text, Some(most.unwrap_or(KEY_TEXT))))
             }
             Output::Path(..) => {
                 let message =

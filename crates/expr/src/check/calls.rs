@@ -183,7 +183,7 @@ impl Checker<'_> {
         match self.item(node)? {
             Item::Place(place) => match &place.ty {
                 Ty::Array(element, len)
-                    if matches!(**element, Ty::Char) && *len > 0 && !matches!(place.base, Base::Value(_)) =>
+                    if element.is_char() && *len > 0 && !matches!(place.base, Base::Value(_)) =>
                 {
                     let most = *len;
                     let ty = (**element).clone().pointer();
@@ -204,7 +204,7 @@ impl Checker<'_> {
     fn scalar(&self, value: Expr) -> Output {
         match (&value.kind, &value.ty) {
             (Kind::Root(crate::tree::Root::Context), _) => Output::Scalar(value, Format::Context),
-            (_, Ty::Ptr(to)) if **to == Ty::Char => {
+            (_, Ty::Ptr(_)) if self.is_text(&value) => {
                 let pointer = Box::new(value);
                 Output::Text(crate::tree::Text::Memory { pointer, most: None }, None)
             }

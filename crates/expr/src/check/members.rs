@@ -236,7 +236,7 @@ impl Checker<'_> {
         if inner.bits.is_some() {
             return Err(Error::new(at, "a bit-field has no address"));
         }
-        if **of != Ty::Void && **of != inner.ty && **of != Ty::Char {
+        if **of != Ty::Void && **of != inner.ty && !of.is_char() {
             let (is, wanted) = (self.a(of), self.a(&inner.ty));
             let message = format!("this points to {is}; '{member}' is {wanted}");
             return Err(Error::new(pointer.span, message));

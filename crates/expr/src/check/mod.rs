@@ -22,7 +22,7 @@ use std::cell::Cell;
 /// # Errors
 /// What is wrong with it, and where.
 pub fn filter(text: &str, scope: &Scope<'_>) -> Result<Test, Error> {
-    let node = parse::expression(text, &|name| scope.is_type(name))?;
+    let node = parse::expression(text, &scope.words(&|name| scope.is_type(name)))?;
     Checker::new(scope).test(&node)
 }
 
@@ -32,7 +32,7 @@ pub fn filter(text: &str, scope: &Scope<'_>) -> Result<Test, Error> {
 /// What is wrong with it, and where.
 pub fn output(text: &str, scope: &Scope<'_>) -> Result<Statement, Error> {
     let checker = Checker::new(scope);
-    match parse::statement(text, &|name| scope.is_type(name))? {
+    match parse::statement(text, &scope.words(&|name| scope.is_type(name)))? {
         ast::Statement::Value(node) => Ok(Statement::Output(checker.output(&node)?)),
         ast::Statement::Aggregate(node) => Ok(Statement::Aggregate(checker.aggregate(&node)?)),
     }
@@ -43,7 +43,7 @@ pub fn output(text: &str, scope: &Scope<'_>) -> Result<Statement, Error> {
 /// # Errors
 /// What is wrong with it, and where.
 pub fn value(text: &str, scope: &Scope<'_>) -> Result<Expr, Error> {
-    let node = parse::expression(text, &|name| scope.is_type(name))?;
+    let node = parse::expression(text, &scope.words(&|name| scope.is_type(name)))?;
     Checker::new(scope).value(&node)
 }
 
@@ -210,8 +210,10 @@ impl Checker<'_> {
                     }
                     Item::Place(place) => place.ty,
                     Item::Value(value) => value.ty,
-                    Item::Literal(text) => Ty::Array(Box::new(Ty::Char), text.len() as u32 + 1),
-                    Item::Text(_) => Ty::Array(Box::new(Ty::Char), 16),
+                    Item::Literal(text) => {
+                        Ty::Array(Box::new(self.scope.types.char()), text.len() as u32 + 1)
+                    }
+                    Item::Text(_) => Ty::Array(Box::new(self.scope.types.char()), 16),
                 };
                 self.size_of(&ty, span)
             }

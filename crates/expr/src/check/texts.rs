@@ -11,6 +11,9 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 /// Longest text that something can be compared with: it is read into the program's stack.
 pub const MOST_COMPARED: usize = 127;
 
+/// Most bytes of a thread's name: `TASK_COMM_LEN` without the terminator.
+const COMM: usize = 15;
+
 /// What `$ctx` can be, in order.
 pub const CONTEXTS: [&str; 4] = ["task", "softirq", "hardirq", "NMI"];
 
@@ -73,9 +76,20 @@ impl Checker<'_> {
             return self.context_test(of.span, &texts, negated);
         }
         let text = self.text(of)?;
+        let (what, room) = match &text {
+            Text::Comm => ("$comm", COMM),
+            Text::Memory { most, .. } => {
+                ("what it is compared with", most.map_or(MOST_COMPARED, |n| n as usize))
+            }
+        };
         for (text, span) in &texts {
-            if text.len() > MOST_COMPARED {
-                return Err(Error::new(*span, format!("at most {MOST_COMPARED} bytes can be compared")));
+            let len = text.len();
+            if len > room.min(MOST_COMPARED) {
+                let message = match room {
+                    MOST_COMPARED.. => format!("at most {MOST_COMPARED} bytes can be compared"),
+                    _ => format!("this has {len} bytes, {what} at most {room}: they are never the same"),
+                };
+                return Err(Error::new(*span, message));
             }
         }
         let any_of = texts.iter().map(|(text, _)| text.to_vec()).collect();
@@ -105,7 +119,14 @@ impl Checker<'_> {
         self.text_at(node, false)
     }
 
-    /// `any`: whatever it points to; else only bytes are a text.
+    /// Whether a pointer is one to a text: to `char`, or to `const unsigned char`, as names in the kernel are (`struct qstr`).
+    /// `unsigned char *`, `u8 *` and what they are called besides are bytes of any kind.
+    pub(super) fn is_text(&self, pointer: &Expr) -> bool {
+        let Ty::Ptr(to) = &pointer.ty else { return false };
+        to.is_char() || pointer.spelled.is_some_and(|tid| self.scope.types.points_to_const_bytes(tid))
+    }
+
+    /// `any`: whatever it points to; else only characters are a text.
     pub(super) fn text_at(&self, node: &Node, any: bool) -> Result<Text, Error> {
         let item = self.item(node)?;
         let most = match &item {
@@ -120,12 +141,11 @@ impl Checker<'_> {
             return Ok(text);
         }
         let pointer = self.value_of(item, node.span)?;
-        let Ty::Ptr(to) = &pointer.ty else {
+        if !matches!(pointer.ty, Ty::Ptr(_)) {
             let what = self.a(&pointer.ty);
             return Err(Error::new(node.span, format!("this is {what}, not a text")));
-        };
-        let bytes = matches!(**to, Ty::Char) || to.int().is_some_and(|int| int.size == 1 && **to != Ty::Bool);
-        if !any && !bytes {
+        }
+        if !any && !self.is_text(&pointer) {
             let what = self.a(&pointer.ty);
             return Err(Error::new(node.span, format!("this is {what}, not a text: str() reads it as one")));
         }

@@ -21,7 +21,7 @@ use crate::tree::{Base, Expr, Kind, Output, Place, Root, Test};
 use crate::types::{IntTy, Ty};
 use asm::{Alu, Func, Label, Operand, Reg, Size, Width};
 pub(crate) use output::EINVAL;
-pub use output::{CUT, Room};
+pub use output::{CUT, Room, text_room};
 use std::collections::HashMap;
 
 /// Where a program finds what expressions name.

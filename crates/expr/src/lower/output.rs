@@ -24,6 +24,8 @@ pub struct Room {
     pub size: u32,
     /// Of a text, how many bytes are read at most, terminator included.
     pub text: u32,
+    /// It is all of an array: however full the room is, the text does not go on.
+    pub whole: bool,
 }
 
 /// What a negative length is.
@@ -45,7 +47,10 @@ impl Room {
     /// The room of an output at `offset`. `text`: so much is read of texts that do not say how much, terminator included; `len` is the
     /// size of what is passed by value.
     pub fn of(output: &Output, offset: u32, text: u32, len: u32) -> Room {
-        let text = text_size(output).unwrap_or(text);
+        let text = match output {
+            Output::Text(Text::Comm, _) => COMM,
+            _ => text_room(output).unwrap_or(text),
+        };
         let value = match output {
             Output::Scalar(..) | Output::Path(..) => 8,
             Output::Bytes { len, .. } => *len,
@@ -54,7 +59,8 @@ impl Room {
             Output::Text(Text::Comm, _) => 4 + COMM,
             Output::Text(..) => 4 + text,
         };
-        Room { offset, size: VALUE + value.next_multiple_of(8), text }
+        let whole = is_whole_array(output);
+        Room { offset, size: VALUE + value.next_multiple_of(8), text, whole }
     }
 }
 
@@ -166,14 +172,12 @@ impl Compiler<'_> {
                 }
                 let from = self.from(f, pointer, fail);
                 self.note(f, pointer.span);
-                let size = text_size(key).map_or(room, |size| room.min(size));
+                let size = text_room(key).map_or(room, |size| room.min(size));
                 let length = self.read_text(f, Arg::SlotAddr(slot, at as i32), size, from);
                 f.if_unlikely(Cmp::SLe, Width::W64, length, 0, |f| fail.fault(f, pointer.span, length));
-                // What was cut is marked where its terminator is, lest it pass for the whole.
-                let whole =
-                    matches!(key, Output::Text(Text::Memory { most: Some(array), .. }, _) if size > *array);
-                if !whole {
-                    let last = (at + size - 1) as i32;
+                // What goes on is marked behind what is shown of it, lest it pass for the whole.
+                if !is_whole_array(key) {
+                    let last = (at + size.saturating_sub(2)) as i32;
                     f.if_unlikely(Cmp::Ge, Width::W64, length, i64::from(size), |f| {
                         f.store_slot(Size::B, slot, last, i64::from(CUT));
                     });
@@ -195,13 +199,21 @@ impl Compiler<'_> {
     }
 }
 
-/// Most bytes that are read of a text that says so, terminator included: those of the array that it lies in, or as many as were asked
-/// for.
-fn text_size(output: &Output) -> Option<u32> {
+/// Room for a text that says how long it is at most, terminator included: as many bytes as the array has that it lies in; or as many
+/// as were asked for, and one more that tells whether it goes on.
+pub fn text_room(output: &Output) -> Option<u32> {
     let Output::Text(Text::Memory { most: array, .. }, most) = output else { return None };
-    let size = match (array, most) {
-        (Some(array), Some(most)) => Some((*array).min(*most)),
-        (array, most) => array.or(*most),
-    };
-    size.map(|size| size.saturating_add(1))
+    if is_whole_array(output) {
+        return array.map(|array| array.saturating_add(1));
+    }
+    most.map(|most| most.saturating_add(2))
+}
+
+/// Whether a text is all that lies in an array, so that it does not go on behind what is read of it.
+pub(crate) fn is_whole_array(output: &Output) -> bool {
+    match output {
+        Output::Text(Text::Memory { most: Some(array), .. }, most) => most.is_none_or(|most| most >= *array),
+        Output::Text(Text::Comm, _) => true,
+        _ => false,
+    }
 }

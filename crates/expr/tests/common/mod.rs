@@ -297,6 +297,12 @@ pub fn world() -> World {
     World { btf: Btf::from_bytes(b.finish()).unwrap(), args }
 }
 
+/// The world as code sees it whose plain `char` is signed, and as the kernel's from 6.2 on.
+pub fn worlds() -> [World; 2] {
+    let unsigned = world();
+    [world(), World { btf: unsigned.btf.with_unsigned_char(true), ..unsigned }]
+}
+
 fn symbol(name: &str) -> Option<u64> {
     match name {
         "jiffies_like" => Some(JIFFIES),

@@ -269,8 +269,8 @@ impl<'b> Walk<'b> {
             0 | 1 => {
                 let (text, ty) = self.walk();
                 match ty {
-                    Ty::Ptr(to) if *to == Ty::Char => format!("{text} == \"eth0\""),
-                    Ty::Array(of, _) if *of == Ty::Char => format!("{text} != \"kworker\""),
+                    Ty::Ptr(to) if to.is_char() => format!("{text} == \"eth0\""),
+                    Ty::Array(of, _) if of.is_char() => format!("{text} != \"kworker\""),
                     Ty::Ptr(_) => match self.random.below(4) {
                         0 => format!("!{text}"),
                         1 => format!("{text} == 0"),

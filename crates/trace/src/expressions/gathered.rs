@@ -1,6 +1,6 @@
 //! What is gathered of events in the kernel: keys and values of its table.
 
-use super::shown::shape;
+use super::shown::{name, shape, type_of};
 use btf::Shape;
 use expr::tree::{Aggregate, Format, Function, Output, Text};
 use expr::{Error, Scope};
@@ -19,6 +19,8 @@ pub struct Gathered {
     pub function: Function,
     /// Whether what is gathered is signed.
     pub signed: bool,
+    /// The type in C of the value that is gathered; none of `count()`.
+    pub type_name: Option<String>,
     /// The keys, in order.
     pub keys: Vec<Key>,
     pub(crate) aggregate: Aggregate,
@@ -29,6 +31,8 @@ pub struct Gathered {
 pub struct Key {
     /// As it was written.
     pub text: String,
+    /// Its type in C.
+    pub type_name: String,
     /// What it is.
     pub kind: KeyKind,
     /// Where it lies in the table's key, in bytes.
@@ -68,28 +72,22 @@ impl Gathered {
     ) -> Result<Gathered, Error> {
         let mut at = FIRST_KEY;
         let mut keys = Vec::with_capacity(aggregate.keys.len());
-        for output in &aggregate.keys {
-            let (kind, size, span) = match output {
+        for (output, span) in aggregate.keys.iter().zip(&aggregate.key_spans) {
+            let (kind, size) = match output {
                 Output::Scalar(e, format) => {
                     let size = e.ty.word().map_or(8, |int| int.size.into());
                     let shape = shape(&scope.types, &e.ty, e.spelled);
-                    (KeyKind::Number { shape, size, format: *format }, 8, e.span)
+                    (KeyKind::Number { shape, size, format: *format }, 8)
                 }
-                Output::Text(text, most) => {
-                    let span = match text {
-                        Text::Comm => aggregate.span,
-                        Text::Memory { pointer, .. } => pointer.span,
-                    };
-                    let terminator = u32::from(*text != Text::Comm);
-                    (KeyKind::Text, (most.unwrap_or(63) + terminator).next_multiple_of(8), span)
+                Output::Text(Text::Comm, _) => (KeyKind::Text, 16),
+                Output::Text(..) => {
+                    (KeyKind::Text, expr::text_room(output).unwrap_or(64).next_multiple_of(8))
                 }
                 _ => continue,
             };
-            let text = match output {
-                Output::Text(Text::Comm, _) => "$comm".to_string(),
-                _ => span.of(text).to_string(),
-            };
-            keys.push(Key { text, kind, offset: at, size });
+            let (ty, spelled) = type_of(output);
+            let type_name = name(&scope.types, &ty, spelled);
+            keys.push(Key { text: span.of(text).into(), type_name, kind, offset: at, size });
             at += size;
         }
         if at > MOST_KEY {
@@ -99,7 +97,9 @@ impl Gathered {
             return Err(Error { span: aggregate.span, message });
         }
         let signed = aggregate.value.as_ref().is_none_or(|value| value.word().signed);
-        Ok(Gathered { text: text.into(), number, function: aggregate.function, signed, keys, aggregate })
+        let type_name = aggregate.value.as_ref().map(|value| name(&scope.types, &value.ty, value.spelled));
+        let function = aggregate.function;
+        Ok(Gathered { text: text.into(), number, function, signed, type_name, keys, aggregate })
     }
 
     /// Bytes of the table's key.
@@ -110,12 +110,19 @@ impl Gathered {
     /// Words of the table's value.
     pub fn words(&self) -> u32 {
         match self.function {
-            Function::Count | Function::Sum => 1,
-            Function::Min | Function::Max | Function::Avg => 2,
+            Function::Count => 1,
+            Function::Min | Function::Max => 2,
+            // How many, and a sum of 128 bits.
+            Function::Sum | Function::Avg => 3,
             Function::Hist => BUCKETS,
             // Below the first step, the steps, above the last.
             Function::LHist { low, high, step } => ((high - low) / step) as u32 + 2,
         }
+    }
+
+    /// Whether values are added up.
+    pub(crate) fn is_summed(&self) -> bool {
+        matches!(self.function, Function::Sum | Function::Avg)
     }
 
     /// Whether what two probes gather is kept apart: what is not added up by one instruction.

@@ -121,6 +121,12 @@ impl Asked {
         self.silent
     }
 
+    /// What has to hold of an event, as it was written: what is asked when the call begins, then what is asked at its end. One whose
+    /// parts are asked at either is in both.
+    pub fn filters(&self) -> [impl Iterator<Item = &str>; 2] {
+        [&self.tests.at_entry, &self.tests.at_exit].map(|all| all.iter().map(|c| c.text.as_str()))
+    }
+
     /// Whether nothing is.
     pub(crate) fn is_empty(&self) -> bool {
         self.tests.at_entry.is_empty()

@@ -71,12 +71,19 @@ pub enum ShownKind {
     Text {
         /// Terminator included.
         room: u32,
+        /// It ends there, however full the room is.
+        whole: bool,
     },
     /// A path: the first of the notes.
     Path,
 }
 
 impl Shown {
+    /// Where its value lies in the record, and how many bytes are for it.
+    pub fn room(&self) -> (u32, u32) {
+        (self.room.offset + VALUE, self.room.size - VALUE)
+    }
+
     pub(super) fn new(
         kernel: &Kernel,
         scope: &Scope<'_>,
@@ -105,7 +112,7 @@ impl Shown {
                 skip: (place.offset.max(0) % 8) as u32,
                 len,
             },
-            Output::Text(..) => ShownKind::Text { room: room.text },
+            Output::Text(..) => ShownKind::Text { room: room.text, whole: room.whole },
             Output::Path(..) => ShownKind::Path,
         };
         let found = match &output {
@@ -136,22 +143,25 @@ impl Shown {
             Behind { notes, steps } = found;
             form = line.form;
         }
-        let type_name = spelled
-            .and_then(|tid| Some(types.btf(tid.space)?.type_name(tid.id)))
-            .unwrap_or_else(|| types.name(&ty));
+        let type_name = name(types, &ty, spelled);
         Shown { text: text.into(), type_name, kind, notes, form, output, room, steps }
     }
 }
 
+/// A type in C, as declared if it was.
+pub(super) fn name(types: &Types<'_>, ty: &Ty, spelled: Option<Tid>) -> String {
+    spelled.and_then(|tid| Some(types.btf(tid.space)?.type_name(tid.id))).unwrap_or_else(|| types.name(ty))
+}
+
 /// The type of what is shown, and as declared.
-fn type_of(output: &Output) -> (Ty, Option<Tid>) {
+pub(super) fn type_of(output: &Output) -> (Ty, Option<Tid>) {
     let of = |e: &Expr| (e.ty.clone(), e.spelled);
     match output {
         Output::Scalar(e, _) | Output::Path(e, _) => of(e),
         Output::Bytes { ty, spelled, .. } => (ty.clone(), *spelled),
         Output::Buffer { pointer, .. } => of(pointer),
         Output::Value(place) => (place.ty.clone(), place.spelled),
-        Output::Text(Text::Comm, _) => (Ty::Array(Box::new(Ty::Char), 16), None),
+        Output::Text(Text::Comm, _) => (Ty::Array(Box::new(Ty::Char { signed: true }), 16), None),
         Output::Text(Text::Memory { pointer, .. }, _) => of(pointer),
     }
 }
@@ -168,9 +178,9 @@ pub(super) fn shape(types: &Types<'_>, ty: &Ty, spelled: Option<Tid>) -> Shape {
     }
     match ty {
         Ty::Bool => Shape::Bool { size: 1 },
-        Ty::Char => Shape::Char,
+        Ty::Char { signed } => Shape::Char { signed: *signed },
         Ty::Int(int) => Shape::Int { size: int.size, signed: int.signed },
-        Ty::Ptr(_) => Shape::Ptr { ty: types.name(ty).into() },
+        Ty::Ptr(to) => Shape::Ptr { ty: types.name(ty).into(), code: matches!(**to, Ty::Func(_)) },
         Ty::Enum(tid, _) | Ty::Composite(tid) | Ty::Other(tid) | Ty::Incomplete(tid) | Ty::Func(tid) => {
             of(*tid)
         }

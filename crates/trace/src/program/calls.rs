@@ -6,7 +6,7 @@
 //! Cells whose calls' exits were never seen stay taken, which slows other calls there and makes none of them wrong.
 
 use super::roots::Roots;
-use super::{ArgAccess, Lines, admit_by, cell, count, counter, maps, quick, whose::admit};
+use super::{ArgAccess, Lines, admit_by, cell, count, counter, maps, quick, whose};
 use crate::plan::{Plan, Probe};
 use asm::{Alu, Arg, Cmp, Func, Helper, Operand, Program, Reg, Size, Width};
 
@@ -24,11 +24,12 @@ pub fn entry_time(plan: &Plan, index: u32, probe: &Probe, access: ArgAccess) -> 
     program.main(|f| {
         let lines = Lines::new();
         let ctx = f.ctx();
-        admit(f, &lines, plan, 0);
         let typed = access == ArgAccess::Plain;
         let roots = Roots::new(plan, &probe.layout, access.source(), ctx, &lines).typed(typed);
         let mark = |f: &mut Func<'_>, text: &str| lines.mark(f, text);
-        admit_by(f, &mut roots.compiler_at_entry(&mark), &probe.layout, 0);
+        whose::admit_by(f, &lines, plan, 0, |f| {
+            admit_by(f, &mut roots.compiler_at_entry(&mark), &probe.layout, 0);
+        });
         lines.mark(f, "time of entry");
         keep_time(f, plan, ctx, index, None);
         f.ret(0);

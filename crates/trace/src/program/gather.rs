@@ -6,6 +6,7 @@
 use super::{Moment, count, counter, maps};
 use crate::expressions::Gathered;
 use crate::layout::Layout;
+use crate::plan::Plan;
 use asm::{Alu, Arg, Cmp, Func, Helper, MapId, Operand, Reg, Size, Width};
 use expr::Compiler;
 use expr::tree::Function;
@@ -14,7 +15,16 @@ use expr::tree::Function;
 const NOEXIST: i64 = 1;
 
 /// Gathers what is asked of an event.
-pub(super) fn gather(f: &mut Func<'_>, layout: &Layout, moment: &Moment, compiler: &mut Compiler<'_>) {
+pub(super) fn gather(
+    f: &mut Func<'_>,
+    plan: &Plan,
+    layout: &Layout,
+    moment: &Moment,
+    compiler: &mut Compiler<'_>,
+) {
+    if !layout.asked.gathered.is_empty() {
+        count(f, counter::GATHERED);
+    }
     for gathered in &layout.asked.gathered {
         compiler.attempt(f, |compiler, f, done| {
             compiler.attempt(f, |compiler, f, unread| {
@@ -41,7 +51,7 @@ pub(super) fn gather(f: &mut Func<'_>, layout: &Layout, moment: &Moment, compile
                     count(f, counter::NO_ROOM);
                     f.leave(done);
                 });
-                add(f, gathered, cell, value);
+                add(f, plan, gathered, cell, value);
                 f.leave(done);
             });
             count(f, counter::UNREAD);
@@ -61,7 +71,7 @@ fn first(f: &mut Func<'_>, table: MapId, key: Arg) -> Reg {
 }
 
 /// Adds a value to what an entry has of this CPU.
-fn add(f: &mut Func<'_>, gathered: &Gathered, cell: Reg, value: Operand) {
+fn add(f: &mut Func<'_>, plan: &Plan, gathered: &Gathered, cell: Reg, value: Operand) {
     let value = match value {
         Operand::Reg(reg) => reg,
         Operand::Imm(n) => f.imm(n),
@@ -73,10 +83,9 @@ fn add(f: &mut Func<'_>, gathered: &Gathered, cell: Reg, value: Operand) {
     };
     match gathered.function {
         Function::Count => one(f, cell, 0),
-        Function::Sum => f.atomic_add(Size::DW, cell, 0, value),
-        Function::Avg => {
+        Function::Sum | Function::Avg => {
             one(f, cell, 0);
-            f.atomic_add(Size::DW, cell, 8, value);
+            sum(f, plan, cell, value, signed);
         }
         Function::Min | Function::Max => {
             let better = match (gathered.function, signed) {
@@ -129,6 +138,33 @@ fn add(f: &mut Func<'_>, gathered: &Gathered, cell: Reg, value: Operand) {
             at_word(f, cell, word, gathered.words());
         }
     }
+}
+
+/// Adds to a sum of 128 bits, its lower half at 8, its upper one at 16: what overflows the lower is rare, and carried up.
+fn sum(f: &mut Func<'_>, plan: &Plan, cell: Reg, value: Reg, signed: bool) {
+    let before = if plan.fetch_add {
+        f.fetch_add(Size::DW, cell, 8, value)
+    } else {
+        // A program that interrupts this one here, where the sum is about to overflow, would not be seen.
+        let before = f.load(Size::DW, cell, 8);
+        f.atomic_add(Size::DW, cell, 8, value);
+        before
+    };
+    let after = f.alu(Alu::Add, Width::W64, before, value);
+    let carry = |f: &mut Func<'_>, by: i64| {
+        let by = f.imm(by);
+        f.atomic_add(Size::DW, cell, 16, by);
+    };
+    if !signed {
+        return f.if_unlikely(Cmp::Lt, Width::W64, after, value, |f| carry(f, 1));
+    }
+    // It has overflowed if both had one sign, and their sum has the other.
+    let changed = f.alu(Alu::Xor, Width::W64, before, after);
+    let differs = f.alu(Alu::Xor, Width::W64, value, after);
+    let overflow = f.alu(Alu::And, Width::W64, changed, differs);
+    f.if_unlikely(Cmp::SLt, Width::W64, overflow, 0, |f| {
+        f.if_else(Cmp::SLt, Width::W64, value, 0, |f| carry(f, -1), |f| carry(f, 1));
+    });
 }
 
 /// Bumps the word of that number.

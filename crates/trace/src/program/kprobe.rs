@@ -3,7 +3,7 @@
 
 use super::roots::Roots;
 use super::source::{Source, stack_words};
-use super::whose::{Who, admit, on_cpu};
+use super::whose::{self, Who, admit, on_cpu};
 use super::{Lines, Moment, admit_by, branches, cell, count, counter, maps, write_event};
 use crate::arch;
 use crate::plan::{Plan, Probe};
@@ -17,12 +17,13 @@ pub fn kprobe(plan: &Plan, index: u32, probe: &Probe) -> Program {
         let lines = Lines::new();
         let ctx = f.ctx();
         branches::snapshot(f, &lines, plan, ctx);
-        let mut who = admit(f, &lines, plan, 0);
-        on_cpu(f, &lines, plan);
         let roots = Roots::new(plan, &probe.layout, Source::Registers, ctx, &lines);
         let mark = |f: &mut Func<'_>, text: &str| lines.mark(f, text);
         let compiler = &mut roots.compiler(&mark);
-        admit_by(f, compiler, &probe.layout, 0);
+        let mut who = whose::admit_by(f, &lines, plan, 0, |f| {
+            on_cpu(f, &lines, plan);
+            admit_by(f, &mut *compiler, &probe.layout, 0);
+        });
         who.identify(f, plan);
         let now = f.call(Helper::KTIME_GET_NS, &[]);
         roots.now.set(Some(now));

@@ -25,7 +25,7 @@ pub use calls::entry_time;
 pub use kprobe::{keep, kprobe, kretprobe};
 pub use many::{Ends, Group, branch, branch_entry, cookie, fork, many};
 pub use parts::{PART, Part, dispatch, part, part_entry};
-pub use path::{hits, state};
+pub use path::{decision, hits, state};
 pub use session::session;
 
 use crate::context;
@@ -42,7 +42,7 @@ pub use source::stack_words;
 use stack::with_stack;
 use std::cell::Cell;
 use values::pointees;
-use whose::{Who, admit, on_cpu, only_errors};
+use whose::{Who, on_cpu, only_errors};
 
 /// Maps as the programs know them; their descriptors come at load time.
 pub mod maps {
@@ -114,8 +114,10 @@ pub mod counter {
     pub const NO_ROOM: u32 = 5;
     /// Calls whose path could not be kept.
     pub const PATHLESS: u32 = 6;
+    /// Events of which something was to be gathered.
+    pub const GATHERED: u32 = 7;
     /// How many there are.
-    pub const COUNT: u32 = 7;
+    pub const COUNT: u32 = 8;
 }
 
 /// A call's cell in [`maps::CALLS`] or [`maps::KEPT`].
@@ -209,15 +211,16 @@ pub fn event(plan: &Plan, index: u32, probe: &Probe, access: ArgAccess) -> Progr
         // A task may be renamed or moved during the call: the cell is emptied whatever becomes of the event, lest a later call
         // that is not admitted at its entry find it.
         let taken = if plan.filter.may_change() { duration(f) } else { None };
-        let mut who = admit(f, &lines, plan, 0);
-        on_cpu(f, &lines, plan);
         let typed = access == ArgAccess::Plain && probe.target.kind != crate::TargetKind::Tracepoint;
         let roots = Roots::new(plan, &probe.layout, access.source(), ctx, &lines).typed(typed);
         let mark = |f: &mut Func<'_>, text: &str| lines.mark(f, text);
         let compiler = &mut roots.compiler(&mark);
-        if !probe.at_exit {
-            admit_by(f, compiler, &probe.layout, 0);
-        }
+        let mut who = whose::admit_by(f, &lines, plan, 0, |f| {
+            on_cpu(f, &lines, plan);
+            if !probe.at_exit {
+                admit_by(f, &mut *compiler, &probe.layout, 0);
+            }
+        });
         who.identify(f, plan);
         lines.mark(f, "time");
         let now = f.call(Helper::KTIME_GET_NS, &[]);
@@ -329,7 +332,7 @@ fn write_event(
     compiler: &mut Compiler<'_>,
 ) {
     wanted(f, lines, plan, layout, source, ctx, compiler);
-    gather(f, layout, moment, compiler);
+    gather(f, plan, layout, moment, compiler);
     if layout.asked.silent {
         return f.ret(0);
     }
@@ -360,7 +363,7 @@ fn write_one_of_many(
     compiler: &mut Compiler<'_>,
 ) {
     wanted(f, lines, plan, layout, source, ctx, compiler);
-    gather(f, layout, moment, compiler);
+    gather(f, plan, layout, moment, compiler);
     if layout.asked.silent {
         return f.ret(0);
     }

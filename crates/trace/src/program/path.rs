@@ -7,7 +7,7 @@
 
 use super::{Lines, count, counter, maps};
 use crate::arch;
-use crate::path::{Code, HITS};
+use crate::path::{Code, Decision, HITS};
 use crate::plan::{Plan, TaskStack};
 use asm::{Alu, Arg, Cmp, Func, Helper, Program, Reg, Size, Slot, Width};
 
@@ -153,6 +153,79 @@ fn nested(f: &mut Func<'_>, first: Reg, key: Slot, depth: Reg, place: Reg) {
 
 /// The program of a function's blocks.
 pub fn hits(plan: &Plan, index: u32, code: &Code, name: &str) -> Program {
+    let start = code.address;
+    at_block(plan, index, name, &|f, ctx, state| {
+        let ip = f.load(Size::DW, ctx, arch::INSTRUCTION_POINTER);
+        let from = f.imm(start.wrapping_add(arch::PROBED) as i64);
+        let offset = f.alu(Alu::Sub, Width::W64, ip, from);
+        add(f, state, offset);
+    })
+}
+
+/// The program of a conditional jump that tells which way it goes: where it goes to a block without probe it stands for that block's. `own`: it
+/// tells of the jump's own block too.
+pub fn decision(
+    plan: &Plan,
+    index: u32,
+    code: &Code,
+    name: &str,
+    decision: Decision,
+    own: bool,
+) -> Option<Program> {
+    let block = code.blocks.list().get(decision.block)?;
+    let condition = arch::condition(code.bytes(block.last, block.end))?;
+    let offset = |block: usize| {
+        let start = code.blocks.list().get(block)?.start;
+        i32::try_from(start.wrapping_sub(code.address) as i64).ok()
+    };
+    let offset_of = |block: Option<usize>| block.map(offset);
+    let told =
+        [offset_of(own.then_some(decision.block)), offset_of(decision.taken), offset_of(decision.fell)];
+    // An offset that there is no room for.
+    if told.contains(&Some(None)) {
+        return None;
+    }
+    let [own, taken, fell] = told.map(Option::flatten);
+    Some(at_block(plan, index, name, &|f, ctx, state| {
+        let tell = |f: &mut Func<'_>, offset: Option<i32>| {
+            if let Some(offset) = offset {
+                let offset = f.imm(offset.into());
+                add(f, state, offset);
+            }
+        };
+        tell(f, own);
+        let flags = f.load(Size::DW, ctx, arch::FLAGS);
+        let holds = f.var();
+        let any = f.alu(Alu::And, Width::W64, flags, i64::from(condition.any));
+        f.assign(holds, any);
+        if condition.signs_differ {
+            let sign = f.alu(Alu::Rsh, Width::W64, flags, i64::from(arch::SIGN));
+            let overflow = f.alu(Alu::Rsh, Width::W64, flags, i64::from(arch::OVERFLOW));
+            let differ = f.alu(Alu::Xor, Width::W64, sign, overflow);
+            let differ = f.alu(Alu::And, Width::W64, differ, 1);
+            let either = f.alu(Alu::Or, Width::W64, any, differ);
+            f.assign(holds, either);
+        }
+        let (when, otherwise) = if condition.negated { (fell, taken) } else { (taken, fell) };
+        f.if_else(Cmp::Ne, Width::W64, holds, 0, |f| tell(f, when), |f| tell(f, otherwise));
+    }))
+}
+
+/// Adds a hit to a call's, if there is room.
+fn add(f: &mut Func<'_>, state: Reg, offset: Reg) {
+    let hit = f.load(Size::W, state, state::HITS);
+    let next = f.alu(Alu::Add, Width::W32, hit, 1);
+    f.store(Size::W, state, state::HITS, next);
+    f.if_(Cmp::Lt, Width::W64, hit, i64::from(HITS), |f| {
+        let at = f.alu(Alu::And, Width::W64, hit, i64::from(HITS - 1));
+        let at = f.alu(Alu::Lsh, Width::W64, at, 2);
+        let to = f.alu(Alu::Add, Width::W64, state, at);
+        f.store(Size::W, to, state::LOG, offset);
+    });
+}
+
+/// A program at a block: finds the call that it is of, and hands its state on.
+fn at_block(plan: &Plan, index: u32, name: &str, tell: &dyn Fn(&mut Func<'_>, Reg, Reg)) -> Program {
     let mut program = Program::new(&format!("at_{name}"), name);
     program.main(|f| {
         let lines = Lines::new();
@@ -160,7 +233,6 @@ pub fn hits(plan: &Plan, index: u32, code: &Code, name: &str) -> Program {
         let Some(stack) = plan.task_stack else { return f.ret(0) };
         lines.mark(f, "path: whose");
         let sp = f.load(Size::DW, ctx, arch::STACK_POINTER);
-        let ip = f.load(Size::DW, ctx, arch::INSTRUCTION_POINTER);
         let id = runner(f, stack, sp);
         let key = key_of(f, id, index);
         let state = f.var();
@@ -179,17 +251,7 @@ pub fn hits(plan: &Plan, index: u32, code: &Code, name: &str) -> Program {
         // No call is under way, or only one that never came back.
         // (Without a frame the stack pointer is where it was at the entry.)
         f.if_(Cmp::Gt, Width::W64, sp, place, |f| f.ret(0));
-        let hit = f.load(Size::W, state, state::HITS);
-        let next = f.alu(Alu::Add, Width::W32, hit, 1);
-        f.store(Size::W, state, state::HITS, next);
-        f.if_(Cmp::Lt, Width::W64, hit, i64::from(HITS), |f| {
-            let at = f.alu(Alu::And, Width::W64, hit, i64::from(HITS - 1));
-            let at = f.alu(Alu::Lsh, Width::W64, at, 2);
-            let to = f.alu(Alu::Add, Width::W64, state, at);
-            let from = f.imm(code.address.wrapping_add(arch::PROBED) as i64);
-            let offset = f.alu(Alu::Sub, Width::W64, ip, from);
-            f.store(Size::W, to, state::LOG, offset);
-        });
+        tell(f, ctx, state);
         f.ret(0);
     });
     program

@@ -3,7 +3,7 @@
 
 use super::calls::call_key;
 use super::roots::Roots;
-use super::whose::{admit, on_cpu};
+use super::whose::{self, on_cpu};
 use super::{ArgAccess, Lines, Moment, admit_by, branches, write_event};
 use crate::kernel::SessionKfuncs;
 use crate::plan::{Plan, Probe};
@@ -20,12 +20,11 @@ pub fn session(plan: &Plan, kfuncs: SessionKfuncs, index: u32, probe: &Probe, ac
         let typed = access == ArgAccess::Plain;
         let mark = |f: &mut Func<'_>, text: &str| lines.mark(f, text);
         let cookie = is_return(f, &lines, kfuncs, ctx, |f, cookie| {
-            let mut who = admit(f, &lines, plan, 0);
             let entry = probe.pair.and_then(|i| Some((i, plan.probes.get(i as usize)?)));
             let layout = entry.map_or(&probe.layout, |(_, entry)| &entry.layout);
             let roots = Roots::new(plan, layout, access.source(), ctx, &lines).typed(typed);
             let compiler = &mut roots.compiler(&mark);
-            admit_by(f, compiler, layout, 0);
+            let mut who = whose::admit_by(f, &lines, plan, 0, |f| admit_by(f, &mut *compiler, layout, 0));
             lines.mark(f, "time of entry");
             let now = f.call(Helper::KTIME_GET_NS, &[]);
             f.store(Size::DW, cookie, 0, now);

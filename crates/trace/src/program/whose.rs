@@ -68,6 +68,28 @@ pub(super) fn on_cpu(f: &mut Func<'_>, lines: &Lines, plan: &Plan) {
 
 /// Returns `otherwise` from the program unless the current task passes the filter.
 pub(super) fn admit(f: &mut Func<'_>, lines: &Lines, plan: &Plan, otherwise: i64) -> Who {
+    admit_by(f, lines, plan, otherwise, |_| {})
+}
+
+/// The same with what is asked of the call's arguments: before the task is looked at, where all that is asked of it is not to be
+/// ourselves. Most calls that are not admitted are not for their arguments.
+pub(super) fn admit_by(
+    f: &mut Func<'_>,
+    lines: &Lines,
+    plan: &Plan,
+    otherwise: i64,
+    asked: impl FnOnce(&mut Func<'_>),
+) -> Who {
+    if plan.filter.is_of_anybody() {
+        asked(f);
+        return admit_task(f, lines, plan, otherwise);
+    }
+    let who = admit_task(f, lines, plan, otherwise);
+    asked(f);
+    who
+}
+
+fn admit_task(f: &mut Func<'_>, lines: &Lines, plan: &Plan, otherwise: i64) -> Who {
     let Filter { tgids, tids, pid_namespace, comms, cpus: _, cgroups, errors: _, not_tgid, followed } =
         &plan.filter;
     let (mut tgids, mut tids) = (tgids.as_slice(), tids.as_slice());

@@ -80,9 +80,18 @@ impl Run {
         let (name, said) = (&self.name, &self.said);
         ensure!(self.status == 0, "{name}: exit status {}: {said}", self.status);
         ensure!(said.contains(" 0 lost"), "{name}: {said}");
-        let printed = format!(" {} event", self.events.len());
-        ensure!(said.contains(&printed), "{name}: {said}, {} here", self.events.len());
+        if said.contains(" printed, ") {
+            let printed = format!(" {} event", self.events.len());
+            ensure!(said.contains(&printed), "{name}: {said}, {} here", self.events.len());
+        } else {
+            ensure!(said.contains(" gathered from ") && self.events.is_empty(), "{name}: {said}");
+        }
         Ok(())
+    }
+
+    /// How many events something was gathered from.
+    fn gathered(&self) -> Option<u64> {
+        self.said.split_once(" gathered from ")?.1.split(' ').next()?.parse().ok()
     }
 
     /// Each of its events shows these values.

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::Check;
 use super::judging::{json, refused, summary};
+use crate::frames::Ran;
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
@@ -105,14 +106,77 @@ pub(super) const CHECKS: &[Check] = &[
                   --output-path --json -c 'cat /proc/version /nonexistent >/dev/null 2>&1; true'",
         judge: |ran| {
             ensure!(ran.status == 0, "exit status {}", ran.status);
+            let unprobed = announced(ran);
             let mut functions = BTreeSet::new();
+            let mut partly = BTreeSet::new();
             for event in json(ran)? {
                 let name = event["target"].as_str().unwrap_or_default().to_string();
-                whole(&event).with_context(|| name.clone())?;
                 ensure!(event["method"] == "kprobe", "{name}: {}", event["method"]);
+                // Only where a block without probe was named may a path lack a step.
+                if event["path"]["whole"] == false && unprobed.contains(&name) {
+                    partly.insert(name);
+                    continue;
+                }
+                whole(&event).with_context(|| name.clone())?;
                 functions.insert(name);
             }
+            functions.retain(|name| !partly.contains(name));
+            // Where several functions have a name, one line says so.
+            let untraced: Vec<&str> =
+                ran.stderr.lines().filter(|line| line.contains(": not traced: ")).collect();
+            let named: BTreeSet<&str> =
+                untraced.iter().filter_map(|line| line.split(": not traced: ").next()).collect();
+            ensure!(named.len() == untraced.len(), "twice: {untraced:?}");
+            ensure!(partly.len() <= 2, "not whole: {partly:?}");
             ensure!(functions.len() >= 10, "{functions:?}");
+            Ok(())
+        },
+    },
+    Check {
+        name: "--output-path: a text of a program that is not there: the way by the exception is known",
+        command: "btrace -k strncpy_from_user --output-path --json -c 'workloads open-fault 2'",
+        judge: |ran| {
+            ensure!(ran.status == 0, "exit status {}", ran.status);
+            let mut good = BTreeSet::new();
+            let mut bad = Vec::new();
+            for event in json(ran)? {
+                let path = whole(&event)?;
+                match event["retval"]["error"].as_str() {
+                    Some("EFAULT") => bad.push(path),
+                    _ => good.extend(path),
+                }
+            }
+            ensure!(bad.len() == 2 && !good.is_empty(), "{} failed", bad.len());
+            Ok(())
+        },
+    },
+    Check {
+        name: "--output-path: a jump over nothing but a static branch is asked which way it goes",
+        command: "btrace -k '{__inet_bind,inet_create}' --output-path --json -c 'workloads bind-used >/dev/null'",
+        judge: |ran| {
+            ensure!(ran.status == 0, "exit status {}", ran.status);
+            let mut functions = BTreeSet::new();
+            for event in json(ran)? {
+                whole(&event)?;
+                functions.insert(event["target"].to_string());
+            }
+            ensure!(functions.len() == 2, "{functions:?}");
+            Ok(())
+        },
+    },
+    Check {
+        name: "--output-path: where another tracer's kprobes are, no blocks are told by their breakpoints",
+        command: "traced -k vfs_read --output-path -o /dev/null; btrace -k vfs_read --output-path; s=$?; kill $b; wait $b; exit $s",
+        judge: |ran| refused(ran, "there is a kprobe at vfs_read+0x"),
+    },
+    Check {
+        name: "--output-path: Ctrl-C is heard while hundreds of blocks are attached",
+        command: r#"
+            btrace -k 'tcp_v4_rcv,tcp_ack,tcp_sendmsg_locked,path_openat,link_path_walk,do_sys_poll' --path-blocks 9999 --output-path 2>/tmp/said & b=$!
+            for i in $(seq 500); do [ $(wc -l </sys/kernel/debug/kprobes/list) -gt 3 ] && break; sleep 0.02; done
+            kill -INT $b; wait $b; echo "status $? left $(wc -l </sys/kernel/debug/kprobes/list)"; grep -c 'is running' /tmp/said"#,
+        judge: |ran| {
+            ensure!(ran.stdout.ends_with(" left 0\n0\n"), "{} {}", ran.stdout, ran.stderr);
             Ok(())
         },
     },
@@ -159,6 +223,12 @@ pub(super) const CHECKS: &[Check] = &[
         },
     },
 ];
+
+/// The functions that were said to have blocks without a probe.
+fn announced(ran: &Ran) -> BTreeSet<String> {
+    let said = ran.stderr.lines().filter(|line| line.contains(" blocks cannot be probed; "));
+    said.filter_map(|line| line.strip_prefix("btrace: ")?.split(':').next()).map(str::to_string).collect()
+}
 
 /// The offsets of a path's blocks, which must be one, from the entry to the return.
 fn whole(event: &Value) -> Result<Vec<u64>> {

@@ -14,6 +14,9 @@ type Since = (u32, u32);
 /// The first with types of modules.
 const ANY: Since = (5, 11);
 
+/// The first that is built with `-funsigned-char`.
+const UNSIGNED_CHAR: Since = (6, 2);
+
 pub(super) const CHECKS: &[Check] = &[
     Check {
         // All at once, for the text, takes the way for many functions; a few at a time, for JSON, that for one.
@@ -75,8 +78,9 @@ pub(super) const CHECKS: &[Check] = &[
         judge: |ran| {
             let [bools, chars] = halves(ran)?;
             shows(&bools, ANY, "(bool)yes=true, (bool)no=false", json!([true, false]), None)?;
-            let text = "(char)letter='a', (char)newline=10, (char)high=-1";
-            shows(&chars, ANY, text, json!([97, 10, -1]), None)
+            let high = if release(&chars)? < UNSIGNED_CHAR { -1 } else { 255 };
+            let text = format!("(char)letter='a', (char)newline=10, (char)high={high}");
+            shows(&chars, ANY, &text, json!([97, 10, high]), None)
         },
     },
     Check {

@@ -37,7 +37,7 @@ EOF
         for (test, calls) in [("str", 3), ("prefix", 2), ("not", 5), ("two", 2)] {
             named(&runs, &format!("entry-{test}"))?.has(calls)?;
         }
-        named(&runs, "entry-prefix")?.shows(&[json!("th…")])?;
+        named(&runs, "entry-prefix")?.shows(&[json!("thi…")])?;
         named(&runs, "returned")?.has(5)?;
         named(&runs, "nothing")?.has(0)
     },

@@ -5,7 +5,7 @@ use crate::frames::Ran;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-pub(in super::super) const CHECKS: &[Check] = &[GLOB, BOTH, KINDS, GATHERED];
+pub(in super::super) const CHECKS: &[Check] = &[GLOB, BOTH, KINDS, GATHERED, STOPPED];
 
 const GLOB: Check = Check {
     name: "expressions: vfs_* by the method for many: filters on an argument that not all have: those without are said, the rest go on",
@@ -193,6 +193,24 @@ const GATHERED: Check = Check {
             .collect();
         ensure!(sums == [("workloads".to_string(), Some(5700)), ("dd".to_string(), Some(460))], "{sums:?}");
         ensure!(entries("read", "max(count)")?[0]["value"] == 23);
+        Ok(())
+    },
+};
+
+const STOPPED: Check = Check {
+    name: "expressions: Ctrl-C while the programs of many targets with many expressions are written: it ends, the command never ran, nothing is left",
+    command: r#"
+        workloads bpf-objects >/tmp/before
+        for n in $(seq 40); do set -- "$@" --output-arg "\$task->mm->exe_file->f_flags + $n"; done
+        btrace -k 'tcp_*,vfs_*' "$@" -c 'echo ran >/tmp/ran; sleep 1000' >/dev/null 2>/tmp/said & b=$!
+        workloads sleep-ms 700; kill -INT $b; wait $b; echo "status $?"
+        cat /tmp/said; [ -e /tmp/ran ] && echo ran
+        workloads bpf-objects | cmp - /tmp/before && echo same"#,
+    judge: |ran| {
+        let lines: Vec<&str> = ran.stdout.lines().collect();
+        let stopped = "btrace: ended before everything was attached; nothing was traced";
+        ensure!(lines.first() == Some(&"status 0") && lines.last() == Some(&"same"), "{lines:?}");
+        ensure!(lines.contains(&stopped) && !lines.contains(&"ran"), "{lines:?}");
         Ok(())
     },
 };

@@ -6,7 +6,8 @@ use crate::matrix::judging::NO_MODULE_TYPES;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-pub(in super::super) const CHECKS: &[Check] = &[BY_VALUE, STACKED, POINTERS, RETURNS, STALE, TRACEPOINT];
+pub(in super::super) const CHECKS: &[Check] =
+    &[BY_VALUE, CHARS, STACKED, POINTERS, RETURNS, STALE, TRACEPOINT];
 
 /// A script that traces functions of the module while all of them are called once: `shape NAME FUNCTION OPTIONS…`. Part of each script.
 macro_rules! script {
@@ -76,6 +77,30 @@ const BY_VALUE: Check = Check {
                 ("union", json!([-2, 4_294_967_294_u32, 254, 2])),
             ],
         )
+    },
+};
+
+const CHARS: Check = Check {
+    name: "expressions: plain char is signed before 6.2 and unsigned from then on, in values, comparisons and constants",
+    command: concat!(
+        "uname -r\n",
+        script!(
+            r#"
+        o=--output-arg; t=--filter-arg
+        shape chars bs_char $t "letter == 'a'" $o letter $o high $o 'high < 0' $o 'high + 1' $o "high == '\xff'" $o '(char)0x80' $o '(signed char)high'"#
+        )
+    ),
+    judge: |ran| {
+        let Some(runs) = traces(ran)? else { return Ok(()) };
+        let release = ran.stdout.lines().next().context("no release")?;
+        let numbers: Vec<u32> =
+            release.split(['.', '-']).take(2).map(str::parse).collect::<Result<_, _>>()?;
+        let values = if numbers < vec![6, 2] {
+            json!([97, -1, 1, 0, 1, -128, -1])
+        } else {
+            json!([97, 255, 0, 256, 1, 128, -1])
+        };
+        show(&runs, &[("chars", values)])
     },
 };
 
@@ -161,7 +186,7 @@ const POINTERS: Check = Check {
             json!("brief"),
             json!(fits),
             json!("1234567890123456789012345678901234567890123456789012345678901234567890"),
-            json!("1234…"),
+            json!("12345…"),
             json!("627269"),
             json!(114),
             json!(98),

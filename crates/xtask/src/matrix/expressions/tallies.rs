@@ -21,6 +21,7 @@ const KNOWN: Check = Check {
         for mode in ["entry", "exit", "both"] {
             let run = named(&runs, mode)?;
             run.has(0)?;
+            ensure!(run.gathered() == Some(52) && run.said.contains(" keys gathered"), "{}", run.said);
             let one = |text: &str| -> Result<Value> {
                 let entries = run.tally(text)?["entries"].as_array().context("entries")?;
                 ensure!(entries.len() == 1, "{text}: {entries:?}");
@@ -49,6 +50,18 @@ const KNOWN: Check = Check {
             ensure!(
                 keyed(run, "count() by (str(file->f_path.dentry->d_name.name), $comm)")?
                     == [("\"zero\",\"workloads\"".into(), 45), ("\"zero\",\"dd\"".into(), 7)]
+            );
+            // A name of `const unsigned char` is a text without str(), in filters and outputs alike.
+            let plain = "count() by (file->f_path.dentry->d_name.name, $comm)";
+            ensure!(
+                keyed(run, plain)? == [("\"zero\",\"workloads\"".into(), 45), ("\"zero\",\"dd\"".into(), 7)]
+            );
+            let written = &run.tally("count() by (str(file->f_path.dentry->d_name.name), $comm)")?["entries"]
+                [0]["keys"];
+            ensure!(
+                written[0]["expr"] == "str(file->f_path.dentry->d_name.name)"
+                    && written[1]["expr"] == "$comm",
+                "{written}"
             );
             let buckets = |text: &str| Ok::<_, anyhow::Error>(buckets(&one(text)?));
             ensure!(
@@ -124,6 +137,7 @@ const SAME: Check = Check {
         let (_, runs) = runs(ran)?;
         let run = named(&runs, "events")?;
         run.is_well()?;
+        ensure!(run.gathered() == Some(run.events.len() as u64), "{}", run.said);
         ensure!(run.events.len() + run.unseen() >= 2500, "{}: {}", run.events.len(), run.said);
         let number = |event: &Value, at: usize| {
             outputs(event).get(at).and_then(|o| o["value"].as_i64()).unwrap_or(i64::MIN)
@@ -203,7 +217,11 @@ const TEXT: Check = Check {
             --output-arg 'max(count) by ($comm, count & 1)' --output-arg 'vfs_read:lhist(count, 0, 40, 20)' --output-arg 'count() by (ksym(file->f_op->llseek))' \
             -c 'workloads read-zero 30 16; workloads read-zero 10 101; dd if=/dev/zero of=/dev/null bs=19 count=2 2>/dev/null'"#,
     judge: |ran| {
-        ensure!(ran.status == 0 && ran.stderr.contains("btrace: 0 events printed, 0 lost"), "{}", ran.stderr);
+        ensure!(
+            ran.status == 0 && ran.stderr.contains(" keys gathered from 42 events, 0 lost"),
+            "{}",
+            ran.stderr
+        );
         let bar = |n: usize| format!("|{:<40}|", "@".repeat(n));
         let wanted = format!(
             "count() by ($comm):\n  workloads  40\n  dd         2\n\
@@ -254,6 +272,7 @@ const SIGNS: Check = Check {
         o=--output-arg
         run signs -k vfs_read --filter-arg 'count == 16' $o 'min(-(long)count)' $o 'max(-(long)count)' $o 'sum(-(int)count)' $o 'avg(-(s64)count)' $o 'hist(-(long)count)' \
             $o 'lhist(-(long)count, -20, 0, 10)' $o 'max(~0ull)' $o 'min(~0ull)' $o 'hist(~0ull)' $o 'hist(0)' $o 'hist(1ull << 63)' $o 'min((long)(1ull << 63))' \
+            $o 'sum(~0ull)' $o 'avg(~0ull)' $o 'sum((long)(1ull << 63))' $o 'avg((long)(1ull << 63))' $o 'sum((long)(~0ull >> 1))' \
             $o 'count() by (-(char)count, (u8)~0, (s16)-5, 1ull << 63, (bool)count)' -c 'workloads read-zero 10 16'
         run unread -k vfs_read --filter-arg 'count in (16, 17)' $o 'count()' $o 'sum(*(int *)8)' $o 'count() by (str((char *)8))' $o 'sum(count == 16 ? count : *(int *)8)' \
             -c 'workloads read-zero 10 16; workloads read-zero 5 17'"#,
@@ -270,9 +289,19 @@ const SIGNS: Check = Check {
             ("max(~0ull)", "18446744073709551615"),
             ("min(~0ull)", "18446744073709551615"),
             ("min((long)(1ull << 63))", "-9223372036854775808"),
+            // Sums of more than 64 bits.
+            ("sum(~0ull)", "184467440737095516150"),
+            ("avg(~0ull)", "18446744073709551615"),
+            ("sum((long)(1ull << 63))", "-92233720368547758080"),
+            ("avg((long)(1ull << 63))", "-9223372036854775808"),
+            ("sum((long)(~0ull >> 1))", "92233720368547758070"),
         ] {
             let wanted: Value = serde_json::from_str(value)?;
             ensure!(one(text)?["value"] == wanted, "{text}: {}", one(text)?);
+        }
+        // To the last digit, which numbers here do not keep.
+        for sum in ["184467440737095516150", "-92233720368547758080", "92233720368547758070"] {
+            ensure!(ran.stdout.contains(&format!(":{sum}")), "{sum}");
         }
         for (text, from, to) in [
             ("hist(-(long)count)", "null", "0"),

@@ -52,7 +52,7 @@ const KPROBES: Check = Check {
     name: "expressions: functions that only a kprobe takes, in each mode",
     command: r#"
         for m in entry exit both; do
-            run $m -k seq_printf --mode $m --filter-arg 'str(f, 13) == "%s version %s"' --output-arg 'm->count' --output-arg 'str(f, 14)' --output-arg 'm->private == 0' \
+            run $m -k seq_printf --mode $m --filter-arg 'str(f, 13) == "%s version %s"' --output-arg 'm->count' --output-arg 'str(f, 13)' --output-arg 'm->private == 0' \
                 --output-arg '$comm' -c 'cat /proc/version /proc/self/limits >/dev/null'
         done
         run none -k seq_printf --filter-arg 'm->count > 100000' -c 'cat /proc/version >/dev/null'"#,

@@ -4,7 +4,7 @@ use super::{Check, named, outputs, runs};
 use anyhow::{Context, ensure};
 use serde_json::{Value, json};
 
-pub(in super::super) const CHECKS: &[Check] = &[SPECIALS, FILTERED, VARIABLES, FAILURES];
+pub(in super::super) const CHECKS: &[Check] = &[SPECIALS, FILTERED, VARIABLES, FAILURES, CODE];
 
 const SPECIALS: Check = Check {
     name: "expressions: $pid, $tid, $comm, $cpu, $ns, $duration, $ctx, $cgroup, $task, $args, $retval are what the event says",
@@ -173,6 +173,23 @@ const FAILURES: Check = Check {
         }
         ensure!(ran.stderr.contains("*(int *)8=EFAULT@*(int *)8, "), "{}", ran.stderr);
         ensure!(ran.stderr.contains("->pid=NULL@"), "{}", ran.stderr);
+        Ok(())
+    },
+};
+
+const CODE: Check = Check {
+    name: "expressions: pointers to functions in a structure that is printed have their symbols",
+    command: "btrace -k vfs_read --mode entry --filter-arg 'count == 19' --output-arg '*file->f_op' -c 'workloads read-zero 2 19'",
+    judge: |ran| {
+        ensure!(ran.status == 0, "{}", ran.stderr);
+        let lines: Vec<&str> = ran.stdout.lines().collect();
+        ensure!(lines.len() == 2, "{lines:?}");
+        for line in lines {
+            let read = line.split_once("read_iter=0x").context("no read_iter")?.1;
+            let (address, rest) = read.split_once('(').with_context(|| line.to_string())?;
+            ensure!(address.len() == 16 && rest.starts_with("read_iter_zero)"), "{line}");
+            ensure!(line.contains("fsync=0x0, "), "{line}");
+        }
         Ok(())
     },
 };
