@@ -25,6 +25,7 @@ Workloads:
   read-zero N SIZE      open /dev/zero, then read(2) SIZE bytes of it N times
   open-missing N PATH   openat(2) of PATH, which must be missing, N times (ENOENT)
   open-fault N          openat(2) with a path that cannot be read, N times (EFAULT)
+  list-fault N          getdents64(2) of / to where nothing can be written, N times (EFAULT)
   connect-loopback N    connect(2) N times to a listener of its own on 127.0.0.1; prints LOCAL PORT of each
   connect-fault N       connect(2) N times with an address that cannot be read (EFAULT)
   exec-true N           fork, then execve(2) of /bin/true, N times, one after the other
@@ -171,6 +172,11 @@ fn prepare(words: &[&str]) -> Outcome<Ready> {
         ["open-fault", count] => {
             let count = number(count)?;
             Box::new(move || open_fault(count))
+        }
+        ["list-fault", count] => {
+            let count = number(count)?;
+            let folder = sys::open("/")?;
+            Box::new(move || list_fault(count, &folder))
         }
         ["connect-loopback", count] => {
             let count = number(count)?;
@@ -320,6 +326,17 @@ fn open_fault(count: u64) -> Outcome<Done> {
             Err(error) if error.raw_os_error() == Some(libc::EFAULT) => {}
             Err(error) => return Err(Trouble::Unexpected(format!("openat: {error}, not EFAULT"))),
             Ok(()) => return Err(Trouble::Unexpected("openat read a path that is not there".into())),
+        }
+    }
+    Ok(Done::default())
+}
+
+fn list_fault(count: u64, folder: &OwnedFd) -> Outcome<Done> {
+    for _ in 0..count {
+        match sys::entries_nowhere(folder.as_fd()) {
+            Err(error) if error.raw_os_error() == Some(libc::EFAULT) => {}
+            Err(error) => return Err(Trouble::Unexpected(format!("getdents64: {error}, not EFAULT"))),
+            Ok(()) => return Err(Trouble::Unexpected("getdents64 wrote where no memory is".into())),
         }
     }
     Ok(Done::default())

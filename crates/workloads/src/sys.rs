@@ -39,6 +39,13 @@ pub fn open_nowhere() -> io::Result<()> {
     check(unsafe { libc::openat(libc::AT_FDCWD, nowhere, libc::O_RDONLY) }.into()).map(drop)
 }
 
+/// getdents64 of a folder to where no memory is.
+pub fn entries_nowhere(folder: BorrowedFd<'_>) -> io::Result<()> {
+    let nowhere = std::ptr::without_provenance_mut::<u8>(8);
+    // SAFETY: the kernel writes user memory with care; that it cannot is what is wanted.
+    check(unsafe { libc::syscall(libc::SYS_getdents64, folder.as_raw_fd(), nowhere, 4096) }).map(drop)
+}
+
 /// read(fd, buffer, its length).
 pub fn read(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
     // SAFETY: the buffer is writable for the length given.

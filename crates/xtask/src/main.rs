@@ -23,6 +23,7 @@ mod paths;
 mod soak;
 mod test;
 mod testmod;
+mod untangle;
 mod vm;
 mod vm_command;
 mod workspace;

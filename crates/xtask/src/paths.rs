@@ -16,6 +16,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use crate::Failure;
+use crate::untangle::Log;
 use crate::vm::{self, VmOptions};
 
 /// Hold the paths that btrace prints against what qemu executed, instruction by instruction.
@@ -114,12 +115,14 @@ fn compare(arguments: &Arguments) -> Result<()> {
             eprintln!("paths: {name}: not called, or not traced");
             continue;
         };
-        // Each call in the log stands for one that was printed. It began in the log's order, and was printed when it returned.
-        let mut taken = vec![false; executed.len()];
-        let mut from = 0;
+        // Each call in the log stands for one that was printed, among other tasks'. It was printed when it returned.
+        let count = executed.len();
+        let mut log = Log::new(executed.clone());
         let mut found = 0;
         let mut partly = 0;
+        let mut apart = 0;
         let mut fixups = BTreeSet::new();
+        let mut rest = Vec::new();
         for (path, whole) in printed {
             let (path, others): (Vec<u64>, Vec<u64>) =
                 path.iter().partition(|at| function.leaders.contains(at));
@@ -130,36 +133,46 @@ fn compare(arguments: &Arguments) -> Result<()> {
             let seen = |call: &[u64]| -> Vec<u64> {
                 call.iter().copied().filter(|at| *whole || !function.unprobed.contains(at)).collect()
             };
-            let path = &seen(&path);
-            // Other tasks' calls lie between.
-            let is_it = |at: &usize| {
-                !taken.get(*at).is_none_or(|taken| *taken)
-                    && executed.get(*at).is_some_and(|call| seen(call) == *path)
-            };
-            if let Some(at) = (from..executed.len()).find(is_it).or_else(|| (0..from).find(is_it)) {
-                taken.iter_mut().skip(at).take(1).for_each(|taken| *taken = true);
-                from = at;
+            let path = seen(&path);
+            if log.take(|call| seen(call) == path) {
                 partly += usize::from(!whole);
                 found += 1;
                 blocks += path.len();
             } else {
-                wrong.push(format!("{name}: printed {}", shown(path, function.entry)));
-                let near = executed.iter().max_by_key(|call| common(call, path));
-                wrong.push(format!(
-                    "{name}: nearest {}",
-                    near.map_or(String::new(), |near| shown(near, function.entry))
-                ));
+                rest.push(path);
             }
+        }
+        // Calls that slept in their midst; then what they lay in may be whole calls.
+        loop {
+            let before = rest.len();
+            rest.retain(|path| {
+                let is_whole = log.take(|call| call == path.as_slice());
+                let is_apart = !is_whole && log.take_apart(path);
+                apart += usize::from(is_apart);
+                blocks += if is_whole || is_apart { path.len() } else { 0 };
+                !is_whole && !is_apart
+            });
+            found += before - rest.len();
+            if rest.len() == before {
+                break;
+            }
+        }
+        for path in &rest {
+            wrong.push(format!("{name}: printed {}", shown(path, function.entry)));
+            let near = log.left().max_by_key(|call| common(call, path));
+            wrong.push(format!(
+                "{name}: nearest {}",
+                near.map_or(String::new(), |near| shown(near, function.entry))
+            ));
         }
         let ways: BTreeSet<&Vec<u64>> = printed.iter().map(|(path, _)| path).collect();
         eprintln!(
-            "paths: {name}: {found} of {} paths ({} different, {partly} with a step that was not seen) are as executed; {} blocks, {} come to by \
-             exceptions alone, {} calls in the log",
+            "paths: {name}: {found} of {} paths ({} different, {partly} with a step that was not seen, {apart} taken apart from other tasks') are as executed; \
+             {} blocks, {} come to by exceptions alone, {count} calls in the log",
             printed.len(),
             ways.len(),
             function.leaders.len(),
             fixups.len(),
-            executed.len()
         );
         compared += usize::from(found == printed.len() && found > 0);
         calls += found;

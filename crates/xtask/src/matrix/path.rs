@@ -133,20 +133,22 @@ pub(super) const CHECKS: &[Check] = &[
         },
     },
     Check {
-        name: "--output-path: a text of a program that is not there: the way by the exception is known",
-        command: "btrace -k strncpy_from_user --output-path --json -c 'workloads open-fault 2'",
+        name: "--output-path: memory of a program that is not there: the step by the exception is known",
+        command: "btrace -k filldir64 --output-path --json -c 'workloads list-fault 2' && btrace -k filldir64 --output-path -c 'workloads list-fault 1' >&2",
         judge: |ran| {
             ensure!(ran.status == 0, "exit status {}", ran.status);
-            let mut good = BTreeSet::new();
-            let mut bad = Vec::new();
+            let mut faults = 0;
             for event in json(ran)? {
-                let path = whole(&event)?;
-                match event["retval"]["error"].as_str() {
-                    Some("EFAULT") => bad.push(path),
-                    _ => good.extend(path),
-                }
+                whole(&event)?;
+                let blocks = event["path"]["blocks"].as_array().context("no blocks")?;
+                faults += blocks.iter().filter(|block| block["by"] == "exception").count();
             }
-            ensure!(bad.len() == 2 && !good.is_empty(), "{} failed", bad.len());
+            ensure!(faults == 2, "{faults} steps by exceptions");
+            ensure!(
+                ran.stderr.lines().filter(|line| line.ends_with("  [an exception]")).count() == 1,
+                "{}",
+                ran.stderr
+            );
             Ok(())
         },
     },

@@ -1,0 +1,114 @@
+//! Calls of one function as qemu's log has them, one after the other, though tasks take turns: a call that slept goes on in the midst of what
+//! is taken for a later one. They are taken apart by the paths that were printed; each step in the log serves for one path.
+
+use std::ops::Range;
+
+/// Times that a call may have slept.
+const MOST_PIECES: usize = 4;
+
+/// The calls in the log.
+pub struct Log {
+    calls: Vec<Vec<u64>>,
+    taken: Vec<bool>,
+    /// Behind the last that was taken whole: in the log's order the next is soon found.
+    next: usize,
+}
+
+impl Log {
+    /// Of calls by the blocks that they came to.
+    pub fn new(calls: Vec<Vec<u64>>) -> Log {
+        Log { taken: vec![false; calls.len()], calls, next: 0 }
+    }
+
+    /// The calls that are left.
+    pub fn left(&self) -> impl Iterator<Item = &Vec<u64>> {
+        self.calls.iter().zip(&self.taken).filter(|(_, taken)| !**taken).map(|(call, _)| call)
+    }
+
+    /// Takes a call of which this holds.
+    pub fn take(&mut self, is_it: impl Fn(&[u64]) -> bool) -> bool {
+        let fits = |at: &usize| {
+            self.taken.get(*at) == Some(&false) && self.calls.get(*at).is_some_and(|call| is_it(call))
+        };
+        let found = (self.next..self.calls.len()).find(fits).or_else(|| (0..self.next).find(fits));
+        let Some(at) = found else { return false };
+        self.taken.iter_mut().skip(at).take(1).for_each(|taken| *taken = true);
+        self.next = at;
+        true
+    }
+
+    /// Takes a path that lies in several pieces: it begins a call that nothing else is in, and goes on in later ones.
+    pub fn take_apart(&mut self, path: &[u64]) -> bool {
+        for at in 0..self.calls.len() {
+            let Some(begun) = self.calls.get(at).filter(|_| self.taken.get(at) == Some(&false)) else {
+                continue;
+            };
+            let Some(rest) = path.strip_prefix(begun.as_slice()).filter(|_| !begun.is_empty()) else {
+                continue;
+            };
+            let Some(pieces) = self.pieces(rest, at + 1, MOST_PIECES) else { continue };
+            self.taken.iter_mut().skip(at).take(1).for_each(|taken| *taken = true);
+            for (call, piece) in pieces {
+                if let Some(call) = self.calls.get_mut(call) {
+                    call.drain(piece);
+                }
+            }
+            return true;
+        }
+        false
+    }
+
+    /// Where the rest of a path lies, from a call on, in so many pieces at most; the pieces' calls go up.
+    fn pieces(&self, rest: &[u64], from: usize, most: usize) -> Option<Vec<(usize, Range<usize>)>> {
+        if most == 0 {
+            return None;
+        }
+        for at in from..self.calls.len() {
+            let Some(call) = self.calls.get(at).filter(|_| self.taken.get(at) == Some(&false)) else {
+                continue;
+            };
+            // A call's own beginning is its own.
+            for start in 1..call.len() {
+                let here = call.get(start..).unwrap_or_default();
+                let common = here.iter().zip(rest).take_while(|(a, b)| a == b).count();
+                let piece = start..start + common;
+                if common == rest.len() {
+                    return Some(vec![(at, piece)]);
+                }
+                if common > 0
+                    && common == here.len()
+                    && let Some(more) = self.pieces(rest.get(common..)?, at + 1, most - 1)
+                {
+                    return Some([vec![(at, piece)], more].concat());
+                }
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_call_is_taken_once() {
+        let mut log = Log::new(vec![vec![0, 1], vec![0, 2], vec![0, 1]]);
+        assert!(log.take(|call| call == [0, 1]) && log.take(|call| call == [0, 1]));
+        assert!(!log.take(|call| call == [0, 1]));
+        assert!(log.take(|call| call == [0, 2]), "an earlier one");
+        assert_eq!(log.left().count(), 0);
+    }
+
+    #[test]
+    fn a_call_that_slept_is_taken_out_of_another() {
+        // 0 1 2 3 slept behind 1, twice behind 2; meanwhile 0 1 5 and 0 6.
+        let mut log = Log::new(vec![vec![0, 1], vec![0, 1, 2], vec![0, 6, 3, 4]]);
+        assert!(!log.take(|call| call == [0, 1, 2, 3]));
+        assert!(!log.take_apart(&[0, 1, 2, 9]));
+        assert!(!log.take_apart(&[0, 2, 3]), "no call began so");
+        assert!(log.take_apart(&[0, 1, 2, 3]));
+        assert_eq!(log.left().collect::<Vec<_>>(), [&vec![0, 1], &vec![0, 6, 4]]);
+        assert!(log.take_apart(&[0, 1, 4]) && log.take(|call| call == [0, 6]));
+    }
+}
