@@ -82,7 +82,7 @@ pub struct Tally {
 const AT_ONCE: usize = 2;
 
 /// For all checks of one kernel, on a slow machine.
-const TIMEOUT: Duration = Duration::from_secs(2400);
+const TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// One boot and what is checked in it.
 struct Boot {
