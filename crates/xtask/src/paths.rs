@@ -10,6 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
 use std::io::{BufRead, BufReader};
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -71,12 +72,51 @@ const FUNCTIONS: &[&str] = &[
     "dput",
 ];
 
+/// What a run of the guest may take, on a busy machine too.
+const LONGEST: Duration = Duration::from_secs(3600);
+
 /// Functions that must be compared, at least.
 const LEAST: usize = 20;
 
 /// What the functions are made to do: opens that work and fail, a port that is taken, stats, a pipe, netlink.
 const WORKLOAD: &str = "cat /nonexistent /proc/self/nope /etc /dev/null/x; workloads read-zero 3 512; workloads bind-used; \
     ls -l /bin /proc/1 | tail -n 1; ip route show; ip link show dev nothing; true";
+
+/// What runs when the log has begun, and before it ends.
+const BEGUN: &str = "log-begun";
+const ENDED: &str = "log-ended";
+
+/// By which the guest begins and ends the log: a port of its whose other end is the monitor of qemu. An instruction at a time it would take many
+/// minutes to boot and to attach.
+struct Switch {
+    folder: tempfile::TempDir,
+}
+
+impl Switch {
+    fn new() -> Result<Switch> {
+        let folder = tempfile::tempdir().context("a folder for qemu's monitor")?;
+        let path = |name: &str| folder.path().join(name);
+        let made = Command::new("mkfifo").args(["port.in", "port.out", "monitor.out"].map(path)).status();
+        ensure!(made.context("mkfifo")?.success(), "mkfifo failed");
+        std::fs::hard_link(path("port.out"), path("monitor.in")).context("the port's end for the monitor")?;
+        Ok(Switch { folder })
+    }
+
+    /// qemu's.
+    fn arguments(&self) -> Vec<String> {
+        let pipe = |name: &str| format!("pipe,id={name},path={}", self.folder.path().join(name).display());
+        let words = [
+            "-chardev",
+            &pipe("port"),
+            "-device",
+            "virtserialport,chardev=port,name=lab.switch",
+            "-chardev",
+            &pipe("monitor"),
+        ];
+        let words = words.into_iter().chain(["-mon", "chardev=monitor,mode=readline"]);
+        words.map(str::to_string).collect()
+    }
+}
 
 /// Runs it; gives back the exit status.
 pub fn run(arguments: &Arguments) -> Result<u8, Failure> {
@@ -139,15 +179,15 @@ fn compare(arguments: &Arguments) -> Result<()> {
                 found += 1;
                 blocks += path.len();
             } else {
-                rest.push(path);
+                rest.push((path, *whole));
             }
         }
         // Calls that slept in their midst; then what they lay in may be whole calls.
         loop {
             let before = rest.len();
-            rest.retain(|path| {
+            rest.retain(|(path, ends)| {
                 let is_whole = log.take(|call| call == path.as_slice());
-                let is_apart = !is_whole && log.take_apart(path);
+                let is_apart = !is_whole && *ends && log.take_apart(path);
                 apart += usize::from(is_apart);
                 blocks += if is_whole || is_apart { path.len() } else { 0 };
                 !is_whole && !is_apart
@@ -157,7 +197,7 @@ fn compare(arguments: &Arguments) -> Result<()> {
                 break;
             }
         }
-        for path in &rest {
+        for (path, _) in &rest {
             wrong.push(format!("{name}: printed {}", shown(path, function.entry)));
             let near = log.left().max_by_key(|call| common(call, path));
             wrong.push(format!(
@@ -206,8 +246,11 @@ fn listed(kernel: &str, names: &[&str]) -> Result<BTreeMap<String, Function>> {
         names.join(","),
         cold.join(",")
     );
-    let options =
-        VmOptions { kernel_arguments: "nokaslr".into(), ..VmOptions::new(kernel.to_string(), command) };
+    let options = VmOptions {
+        kernel_arguments: "nokaslr".into(),
+        timeout: LONGEST,
+        ..VmOptions::new(kernel.to_string(), command)
+    };
     let outcome = vm::run(&options)?;
     let text = String::from_utf8_lossy(&outcome.stdout).into_owned();
     let mut functions: BTreeMap<String, Function> = BTreeMap::new();
@@ -278,9 +321,11 @@ fn traced(
     log: &std::path::Path,
 ) -> Result<BTreeMap<String, Vec<Printed>>> {
     let names: Vec<&str> = functions.keys().map(String::as_str).collect();
-    // All of them by one btrace, since an instruction at a time it takes minutes to begin.
+    let switch = Switch::new()?;
     let command = format!(
-        "cat >/tmp/w <<'END'\n{WORKLOAD}\nEND\n\
+        "for p in /sys/class/virtio-ports/*; do [ \"$(cat $p/name)\" = lab.switch ] && port=/dev/${{p##*/}}; done\n\
+         for mark in {BEGUN} {ENDED}; do printf '#!/bin/sh\\ncat </proc/version\\n' >/tmp/$mark; chmod +x /tmp/$mark; done\n\
+         cat >/tmp/w <<END\necho log exec,nochain >$port; sleep 1; /tmp/{BEGUN}\n{WORKLOAD}\n/tmp/{ENDED}; echo log none >$port\nEND\n\
          btrace -v --buffer-size 128M -k {} --output-path --path-blocks 8192 --json -o /tmp/o -c 'sh /tmp/w >/dev/null 2>&1' >&2; cat /tmp/o",
         names.join(",")
     );
@@ -289,12 +334,13 @@ fn traced(
         .flat_map(|function| &function.ranges)
         .map(|(from, to)| format!("{from:#x}+{:#x}", to - from))
         .collect();
-    let qemu = ["-d", "exec,nochain", "-dfilter", &ranges.join(","), "-D", &log.display().to_string()];
+    let mut arguments = switch.arguments();
+    arguments.extend(["-dfilter", &ranges.join(","), "-D", &log.display().to_string()].map(str::to_string));
     let options = VmOptions {
         kernel_arguments: "nokaslr".into(),
-        qemu_arguments: qemu.map(str::to_string).to_vec(),
+        qemu_arguments: arguments,
         cpus: 1,
-        timeout: Duration::from_secs(3600),
+        timeout: LONGEST,
         ..VmOptions::new(kernel.to_string(), command)
     };
     let outcome = vm::run(&options)?;
@@ -314,8 +360,18 @@ fn traced(
     }
     let mut printed: BTreeMap<String, Vec<Printed>> = BTreeMap::new();
     let mut unkept = 0;
-    for line in String::from_utf8_lossy(&outcome.stdout).lines() {
-        let event: Value = serde_json::from_str(line).context("an event")?;
+    let text = String::from_utf8_lossy(&outcome.stdout);
+    let events: Vec<Value> =
+        text.lines().map(serde_json::from_str).collect::<Result<_, _>>().context("an event")?;
+    let times = |event: &Value| Some((event["time_ns"].as_u64()?, event["duration_ns"].as_u64()?));
+    let of = |comm: &'static str| events.iter().filter(move |event| event["comm"] == comm).filter_map(times);
+    let begun = of(BEGUN).map(|(time, _)| time).max().context("no calls from when the log had begun")?;
+    let ended =
+        of(ENDED).map(|(time, took)| time - took).min().context("no calls from before the log's end")?;
+    // What was under way at either time is in the log in part.
+    let is_logged =
+        |event: &&Value| times(event).is_some_and(|(time, took)| time - took > begun && time < ended);
+    for event in events.iter().filter(is_logged) {
         let name = event["target"].as_str().context("a target")?.to_string();
         let path = &event["path"];
         if path.is_null() {

@@ -12,12 +12,15 @@ pub struct Log {
     taken: Vec<bool>,
     /// Behind the last that was taken whole: in the log's order the next is soon found.
     next: usize,
+    /// Where calls begin.
+    entry: u64,
 }
 
 impl Log {
     /// Of calls by the blocks that they came to.
     pub fn new(calls: Vec<Vec<u64>>) -> Log {
-        Log { taken: vec![false; calls.len()], calls, next: 0 }
+        let entry = calls.iter().find_map(|call| call.first()).copied().unwrap_or_default();
+        Log { taken: vec![false; calls.len()], calls, next: 0, entry }
     }
 
     /// The calls that are left.
@@ -37,12 +40,19 @@ impl Log {
         true
     }
 
-    /// Takes a path that lies in several pieces: it begins a call that nothing else is in, and goes on in later ones.
+    /// Takes a path that lies in several pieces: it begins a call, and goes on in later ones. Or it is all in one, and what follows it there, behind
+    /// its return, is of a call that nobody printed.
     pub fn take_apart(&mut self, path: &[u64]) -> bool {
         for at in 0..self.calls.len() {
             let Some(begun) = self.calls.get(at).filter(|_| self.taken.get(at) == Some(&false)) else {
                 continue;
             };
+            if begun.starts_with(path) {
+                if let Some(call) = self.calls.get_mut(at) {
+                    call.drain(..path.len());
+                }
+                return true;
+            }
             let Some(rest) = path.strip_prefix(begun.as_slice()).filter(|_| !begun.is_empty()) else {
                 continue;
             };
@@ -68,7 +78,8 @@ impl Log {
                 continue;
             };
             // A call's own beginning is its own.
-            for start in 1..call.len() {
+            let own = usize::from(call.first() == Some(&self.entry));
+            for start in own..call.len() {
                 let here = call.get(start..).unwrap_or_default();
                 let common = here.iter().zip(rest).take_while(|(a, b)| a == b).count();
                 let piece = start..start + common;
@@ -110,5 +121,10 @@ mod tests {
         assert!(log.take_apart(&[0, 1, 2, 3]));
         assert_eq!(log.left().collect::<Vec<_>>(), [&vec![0, 1], &vec![0, 6, 4]]);
         assert!(log.take_apart(&[0, 1, 4]) && log.take(|call| call == [0, 6]));
+        // The end of a call that began before the log, behind a whole one; and, a piece that is left, in the midst of one.
+        let mut log = Log::new(vec![vec![0, 1, 7, 8], vec![0, 7]]);
+        assert!(log.take_apart(&[0, 1]));
+        assert_eq!(log.left().collect::<Vec<_>>(), [&vec![7, 8], &vec![0, 7]]);
+        assert!(log.take(|call| call == [0, 7]));
     }
 }
