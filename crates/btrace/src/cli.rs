@@ -618,6 +618,7 @@ impl Args {
             path: (self.output_path || self.path_summary).then_some(Wanted {
                 most_blocks: self.path_blocks.unwrap_or(MOST_BLOCKS),
                 of_all: self.path_summary,
+                flag: if self.output_path { "--output-path" } else { "--path-summary" },
             }),
             branches: self.output_lbr,
             pointees: !self.no_pointees,

@@ -700,13 +700,54 @@ pub fn assemble(target: &str, program: &asm::Program) -> Result<Code, Error> {
 /// Why a function has no room for ftrace's call.
 pub const UNPATCHABLE: &str = "it is notrace, noinstr, or was freed after boot";
 
+/// What a way to attach takes of a function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// An entry that can be patched to go to a trampoline.
+    Trampoline,
+    /// An entry that ftrace knows.
+    Ftrace,
+    /// Code that kprobes are allowed in.
+    Kprobe,
+    /// It is no function.
+    Tracepoint,
+}
+
+/// Why the kernel attached nothing there though the program was loaded, where that is about the function and not about the kernel;
+/// for kernels without a way for many see [`crate::abilities`].
+pub fn place_reason(place: Place, error: &bpf::Error) -> Option<String> {
+    let errno = error.errno()?;
+    match (place, errno) {
+        (Place::Trampoline, errno) => {
+            place_meaning(errno).map(|meaning| format!("{meaning} ({})", named(errno)))
+        }
+        (Place::Ftrace, libc_errno::EINVAL | libc_errno::ENOENT | libc_errno::ESRCH | libc_errno::ENODEV) => {
+            Some(format!("ftrace does not have it: {UNPATCHABLE} ({})", named(errno)))
+        }
+        (Place::Kprobe, libc_errno::EINVAL | libc_errno::EOPNOTSUPP | libc_errno::EILSEQ) => {
+            Some(format!("{NO_KPROBES} ({})", named(errno)))
+        }
+        _ => None,
+    }
+}
+
+fn named(errno: i32) -> String {
+    btf::errno_name(errno.unsigned_abs()).map_or_else(|| format!("error {errno}"), str::to_string)
+}
+
+/// What an errno of attaching to a trampoline says of the function.
+fn place_meaning(errno: i32) -> Option<String> {
+    matches!(errno, libc_errno::EBUSY | libc_errno::ENOENT | libc_errno::EINVAL | libc_errno::ENODEV)
+        .then(|| format!("its entry cannot be patched ({UNPATCHABLE}), or something else has patched it"))
+}
+
 /// Why a loaded program could not be attached (kernel/bpf/trampoline.c, kernel/trace/ftrace.c).
 fn attach_reason(method: Method, errno: i32) -> String {
     let error = std::io::Error::from_raw_os_error(errno);
-    let meaning: &str = match errno {
-        libc_errno::EBUSY | libc_errno::ENOENT | libc_errno::EINVAL | libc_errno::ENODEV => {
-            &format!("its entry cannot be patched ({UNPATCHABLE}), or something else has patched it")
-        }
+    if let Some(meaning) = place_meaning(errno) {
+        return format!("{method} cannot be attached: {meaning} ({error})");
+    }
+    let meaning = match errno {
         libc_errno::E2BIG => "too many programs are attached there",
         libc_errno::ENOTSUPP => "this kernel's trampolines take at most 6 arguments",
         _ => return format!("{method} cannot be attached: {error}"),
@@ -714,12 +755,15 @@ fn attach_reason(method: Method, errno: i32) -> String {
     format!("{method} cannot be attached: {meaning} ({error})")
 }
 
+/// What a kprobe that is refused in so many words as EINVAL has: `within_kprobe_blacklist`, `within_notrace_func`.
+const NO_KPROBES: &str = "kprobes are not allowed on it: noinstr, notrace, or one of kprobes' own";
+
 /// Why a kprobe could not be made (kernel/kprobes.c, kernel/trace/trace_kprobe.c).
 fn kprobe_reason(error: &bpf::Error) -> String {
     match error.errno() {
         Some(libc_errno::ENOENT) => format!("a kprobe cannot be had: {error}"),
         Some(libc_errno::EINVAL | libc_errno::EOPNOTSUPP | libc_errno::EILSEQ) => {
-            format!("kprobes are not allowed on it: noinstr, notrace, or one of kprobes' own ({error})")
+            format!("{NO_KPROBES} ({error})")
         }
         _ => format!("a kprobe cannot be attached: {error}"),
     }
@@ -734,6 +778,7 @@ const NEVER_RETURNS: &str = "it never returns";
 /// errno values of include/uapi/asm-generic/errno-base.h, the same on every architecture that we run on.
 mod libc_errno {
     pub const ENOENT: i32 = 2;
+    pub const ESRCH: i32 = 3;
     pub const E2BIG: i32 = 7;
     pub const EBUSY: i32 = 16;
     pub const ENODEV: i32 = 19;
@@ -819,6 +864,24 @@ fn verifier_reason(log: &str, method: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn that_a_function_takes_no_probe_is_not_taken_for_a_kernel_that_has_none() {
+        let error = |errno| bpf::Error::Sys {
+            action: "attach".into(),
+            source: std::io::Error::from_raw_os_error(errno),
+        };
+        let said = |place, errno| place_reason(place, &error(errno)).unwrap_or_default();
+        assert!(said(Place::Kprobe, 22).starts_with("kprobes are not allowed on it: noinstr, notrace"));
+        assert!(said(Place::Kprobe, 22).ends_with("(EINVAL)"));
+        assert!(said(Place::Trampoline, 16).starts_with("its entry cannot be patched (it is notrace"));
+        assert!(said(Place::Ftrace, 3).starts_with("ftrace does not have it: it is notrace"));
+        for (place, errno) in
+            [(Place::Kprobe, 1), (Place::Trampoline, 1), (Place::Ftrace, 95), (Place::Tracepoint, 22)]
+        {
+            assert_eq!(said(place, errno), "", "{place:?} {errno}");
+        }
+    }
 
     #[test]
     fn an_argument_that_is_not_passed_on_is_found_in_the_log() {

@@ -29,6 +29,8 @@ pub struct Wanted {
     pub most_blocks: u32,
     /// A filter for errors is left to the caller: what calls that succeed go through is wanted as well.
     pub of_all: bool,
+    /// The option that asked for them, for what is said of it.
+    pub flag: &'static str,
 }
 
 /// A function as its paths are told by.
@@ -261,20 +263,24 @@ impl Ways<'_> {
     }
 }
 
+/// Whether executed paths can be told on this machine; if not, why.
+pub fn can_be_had() -> Result<(), String> {
+    if !cfg!(target_arch = "x86_64") {
+        return Err("it is for x86-64 yet".into());
+    }
+    bpf::kprobes_exist().map_err(|error| format!("it takes kprobes, and this kernel has none ({error})"))
+}
+
 /// Finds the code of every function whose paths are wanted, its blocks, and refuses what has too many or cannot be read.
 ///
 /// # Errors
 /// No function is left; or what it takes is not there: kprobes, addresses of symbols, the kernel's code.
 pub(crate) fn find_code(plan: &mut Plan, wanted: Wanted) -> Result<(), Error> {
-    let lacking = |reason: String| Error::Path { reason };
-    bpf::kprobes_exist()
-        .map_err(|error| lacking(format!("it takes kprobes, and this kernel has none ({error})")))?;
-    if !cfg!(target_arch = "x86_64") {
-        return Err(lacking("it is for x86-64 yet".into()));
-    }
+    let Wanted { flag, most_blocks, .. } = wanted;
+    let lacking = |reason: String| Error::Path { flag, reason };
+    can_be_had().map_err(lacking)?;
     let table = Table::load().map_err(|error| lacking(error.to_string()))?;
     let live = Live::open().map_err(|error| lacking(error.to_string()))?;
-    let most_blocks = wanted.most_blocks;
     // In one pass: reading kallsyms takes long.
     let wanted = plan.probes.iter().filter(|probe| probe.layout.path.is_some());
     let names: BTreeSet<&str> = wanted.map(|probe| probe.target.name.as_str()).collect();
@@ -284,6 +290,8 @@ pub(crate) fn find_code(plan: &mut Plan, wanted: Wanted) -> Result<(), Error> {
     let mut tables = faults::Tables::default();
     let mut left = most_blocks as usize;
     let mut refused = Vec::new();
+    // What needs more blocks than are left: its place among the refused, and how many it has.
+    let mut larger: Vec<(usize, usize)> = Vec::new();
     let mut codes = Vec::with_capacity(plan.probes.len());
     for probe in &plan.probes {
         if probe.layout.path.is_none() {
@@ -292,14 +300,8 @@ pub(crate) fn find_code(plan: &mut Plan, wanted: Wanted) -> Result<(), Error> {
         }
         match code_of(probe, &named, &table, &live, &mut tables) {
             Ok(code) if code.blocks.list().len() > left => {
-                let count = code.blocks.list().len();
-                let others = most_blocks as usize - left;
-                let beside =
-                    if others > 0 { format!(" beside the {others} of others") } else { String::new() };
-                refused.push((
-                    probe.target.label(),
-                    format!("it has {count} blocks{beside}, and at most {most_blocks} are probed (--path-blocks {} probes them)", count + others),
-                ));
+                larger.push((refused.len(), code.blocks.list().len()));
+                refused.push((probe.target.label(), String::new()));
                 codes.push(None);
             }
             Ok(code) => {
@@ -312,14 +314,40 @@ pub(crate) fn find_code(plan: &mut Plan, wanted: Wanted) -> Result<(), Error> {
             }
         }
     }
+    let used = most_blocks as usize - left;
+    let reason = too_large(&larger.iter().map(|(_, count)| *count).collect::<Vec<_>>(), used, most_blocks);
+    for (at, count) in larger {
+        let Some((target, said)) = refused.get_mut(at) else { continue };
+        log::debug!("{target}: it has {count} blocks");
+        said.clone_from(&reason);
+    }
     if codes.iter().all(Option::is_none)
         && let Some((target, reason)) = refused.first()
     {
-        return Err(Error::Target { target: target.clone(), reason: format!("--output-path: {reason}") });
+        let reason = format!("{flag}: {reason}");
+        return Err(match refused.len() {
+            1 => Error::Target { target: target.clone(), reason },
+            count => Error::AllFailed { count, first: format!("{target}: {reason}") },
+        });
     }
     keep_coded(plan, codes);
     plan.refused.extend(refused);
     Ok(())
+}
+
+/// Why functions of so many blocks are not probed, beside those that take `used`: the same words for each of them, so that many are told
+/// of in one line.
+fn too_large(counts: &[usize], used: usize, most_blocks: u32) -> String {
+    let beside = if used > 0 { format!(" beside the {used} of others") } else { String::new() };
+    let all = used + counts.iter().sum::<usize>();
+    match counts {
+        [one] => format!(
+            "it has {one} blocks{beside}, and at most {most_blocks} are probed (--path-blocks {all} probes them)"
+        ),
+        _ => format!(
+            "it takes more blocks than are left of {most_blocks}{beside} (--path-blocks {all} probes all)"
+        ),
+    }
 }
 
 /// Takes out of a plan the probes whose paths are wanted and whose code was refused, with what they are paired with.
