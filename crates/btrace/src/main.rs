@@ -9,6 +9,7 @@ mod doctor;
 mod generate;
 mod list;
 mod namesakes;
+mod origin;
 mod output;
 mod path_summary;
 mod privilege;

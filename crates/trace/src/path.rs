@@ -93,7 +93,7 @@ pub struct Visit {
 }
 
 /// The path of one call.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Path {
     /// Blocks in their order.
     pub visits: Vec<Visit>,
