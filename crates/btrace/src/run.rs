@@ -56,6 +56,8 @@ pub struct Running {
     unprinted: u64,
     /// What was gathered or summed up did not all reach the output.
     unwritten: bool,
+    /// A signal came once the trace was over.
+    interrupted: bool,
     namesakes: Namesakes,
     started: Instant,
     said: Losses,
@@ -168,6 +170,7 @@ impl Running {
             printed: 0,
             unprinted: 0,
             unwritten: false,
+            interrupted: false,
             namesakes,
             started: Instant::now(),
             said: Losses::default(),
@@ -189,6 +192,7 @@ impl Running {
             false
         });
         shown.clear();
+        self.hear_out()?;
         if matches!(end, End::Command | End::Processes | End::Signal) {
             end = self.rest()?.unwrap_or(end);
         }
@@ -373,11 +377,20 @@ impl Running {
             self.entries += tally.entries.len() as u64;
             self.renderer.tally(&tally, &mut self.output.buffer);
         }
-        // Signals that came up to now asked for the end, which this is: they are no reason not to wait for a reader. Further ones are.
-        while last && self.signals.next()?.is_some() {}
+        if last {
+            self.hear_out()?;
+        }
         let end = closed(self.output.flush(self.signals.as_fd()));
         self.unwritten = last && matches!(end, Some(End::OutputStuck)) && self.has_tallies();
         Ok(end)
+    }
+
+    /// Takes the signals that came up to now: they asked for the end, which has come, and are no reason not to wait for a reader. Further ones are.
+    fn hear_out(&mut self) -> anyhow::Result<()> {
+        while self.signals.next()?.is_some() {
+            self.interrupted = true;
+        }
+        Ok(())
     }
 
     fn say_losses(&mut self) -> anyhow::Result<()> {
@@ -469,6 +482,11 @@ impl Running {
     fn see_off(&mut self) -> anyhow::Result<()> {
         let Some(command) = &mut self.command else { return Ok(()) };
         if command.try_wait()?.is_none() {
+            if self.interrupted {
+                // Somebody asked for the end of it too.
+                command.terminate();
+                return Ok(());
+            }
             say(format_args!("btrace: detached; waiting for the command to end (Ctrl-C ends it)"));
             loop {
                 let ready = bpf::wait_readable(&[self.signals.as_fd(), command.as_fd()], None)?;
