@@ -19,6 +19,9 @@ pub const HITS: u32 = 512;
 /// Blocks that are probed at most, unless asked for otherwise.
 pub const MOST_BLOCKS: u32 = 512;
 
+/// Blocks that can be asked for.
+pub const MOST_ASKED: u32 = 8192;
+
 /// Bytes that are looked at where nothing tells where a function ends.
 const MOST_UNBOUNDED: u64 = 64 << 10;
 
@@ -340,13 +343,15 @@ pub(crate) fn find_code(plan: &mut Plan, wanted: Wanted) -> Result<(), Error> {
 fn too_large(counts: &[usize], used: usize, most_blocks: u32) -> String {
     let beside = if used > 0 { format!(" beside the {used} of others") } else { String::new() };
     let all = used + counts.iter().sum::<usize>();
-    match counts {
-        [one] => format!(
-            "it has {one} blocks{beside}, and at most {most_blocks} are probed (--path-blocks {all} probes them)"
-        ),
-        _ => format!(
-            "it takes more blocks than are left of {most_blocks}{beside} (--path-blocks {all} probes all)"
-        ),
+    let (what, which) = match counts {
+        [one] => (format!("it has {one} blocks{beside}, and at most {most_blocks} are probed"), "it"),
+        _ => (format!("it takes more blocks than are left of {most_blocks}{beside}"), "all"),
+    };
+    match all <= MOST_ASKED as usize {
+        true => format!("{what} (--path-blocks {all} probes {which})"),
+        false => {
+            format!("{what} (all have {all}, and --path-blocks can be {MOST_ASKED}: name fewer functions)")
+        }
     }
 }
 
@@ -540,6 +545,21 @@ mod tests {
         // The loop has none, and may have run any number of times.
         let unseen = code(&CODE, &[1]);
         assert_eq!(path(&unseen, &[ENTRY, RETURN])[1], (8, Step::Unknown, false));
+    }
+
+    #[test]
+    fn what_has_too_many_blocks_is_told_in_the_same_words() {
+        assert_eq!(
+            too_large(&[250], 0, 5),
+            "it has 250 blocks, and at most 5 are probed (--path-blocks 250 probes it)"
+        );
+        assert_eq!(
+            too_large(&[250, 300], 500, 512),
+            "it takes more blocks than are left of 512 beside the 500 of others (--path-blocks 1050 probes all)"
+        );
+        assert!(
+            too_large(&[5000, 5000], 0, 512).ends_with("--path-blocks can be 8192: name fewer functions)")
+        );
     }
 
     #[test]
