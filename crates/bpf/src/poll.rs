@@ -16,14 +16,14 @@ pub fn wait_readable(fds: &[BorrowedFd<'_>], timeout: Option<Duration>) -> Resul
     }
 }
 
-/// Waits until `to` can be written to (or its reader has gone), or `unless` is readable, which wins.
+/// Waits until `to` can be written to (or its reader has gone), or `unless` is readable.
 ///
-/// `false` when it was the latter.
+/// `false` when it was the latter alone: what takes something keeps nobody waiting.
 pub fn wait_writable(to: BorrowedFd<'_>, unless: BorrowedFd<'_>) -> Result<bool> {
     loop {
         let mut set = [entry(unless.as_raw_fd(), libc::POLLIN), entry(to.as_raw_fd(), libc::POLLOUT)];
         if poll(&mut set, None)? {
-            return Ok(set[0].revents == 0);
+            return Ok(set[1].revents != 0);
         }
     }
 }
@@ -44,4 +44,27 @@ fn poll(set: &mut [libc::pollfd], timeout: Option<Duration>) -> Result<bool> {
         }
     }
     Ok(ret > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn what_can_be_written_to_is_not_given_up() {
+        let (_reader, to) = std::io::pipe().expect("pipe");
+        let (signals, mut sender) = std::io::pipe().expect("pipe");
+        assert!(wait_writable(to.as_fd(), signals.as_fd()).expect("poll"));
+        sender.write_all(b"!").expect("write");
+        assert!(wait_writable(to.as_fd(), signals.as_fd()).expect("poll"), "there is room");
+        let (reader, full) = std::io::pipe().expect("pipe");
+        // SAFETY: a live descriptor, and no memory.
+        assert_eq!(unsafe { libc::fcntl(full.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) }, 0);
+        while (&full).write(&[0; 4096]).is_ok() {}
+        assert!(!wait_writable(full.as_fd(), signals.as_fd()).expect("poll"), "there is none");
+        drop(reader);
+        assert!(wait_writable(full.as_fd(), signals.as_fd()).expect("poll"), "the reader has gone");
+    }
 }

@@ -2,7 +2,7 @@
 
 use anyhow::{anyhow, bail};
 use bpf::{BranchFilter, BranchRecords};
-use btrace::cli::Args;
+use btrace::cli::{Args, ModeArg};
 use std::path::Path;
 
 /// `unopened`: no perf events are opened, for something else gives the records. For tests, where a kernel module does.
@@ -17,9 +17,24 @@ pub fn start(args: &Args) -> anyhow::Result<Option<BranchRecords>> {
         return Ok(None);
     }
     let filter = args.filter_branch.unwrap_or(BranchFilter::ANY);
-    record(filter).map_err(|error| {
-        anyhow!("--output-lbr: {error:#}; --output-path shows the way that a function went without them")
-    })
+    record(filter).map_err(|error| anyhow!("--output-lbr: {error:#}{}", advice(args)))
+}
+
+/// What shows as much without branch records, where it can.
+fn advice(args: &Args) -> &'static str {
+    let of_functions = !args.kfunc.is_empty() && args.tracepoint.is_empty() && args.prog.is_empty();
+    match of_functions && args.mode != Some(ModeArg::Entry) && trace::path::can_be_had().is_ok() {
+        true => "; --output-path shows the way that a function went without them",
+        false => "",
+    }
+}
+
+/// An error of planning, with that advice where it is that the kernel gives no branch records.
+pub fn advised(args: &Args, error: trace::Error) -> anyhow::Error {
+    match error {
+        trace::Error::NoBranchSnapshot => anyhow!("{error}{}", advice(args)),
+        error => error.into(),
+    }
 }
 
 /// Has every CPU record such branches, or says in one line what was found instead; `None` where something else gives the records.

@@ -4,7 +4,7 @@ use anyhow::{Context, bail};
 use bpf::BranchFilter;
 use clap::{Parser, ValueEnum};
 use std::path::PathBuf;
-use trace::path::{MOST_BLOCKS, Wanted};
+use trace::path::{MOST_ASKED, MOST_BLOCKS, Wanted};
 use trace::{
     Comm, Expressions, Filter, Mode, ProgramSpec, Request, TargetKind, TargetSpec, Written, split_list,
 };
@@ -135,7 +135,7 @@ pub struct Args {
     /// Probe so many basic blocks at most, of all functions together
     ///
     /// By default 512.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=8192))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_ASKED)))]
     pub path_blocks: Option<u32>,
 
     /// Show the last branches that the CPU took before each event (LBR of Intel, and of AMD from Zen 4 on); with -v addresses, and
@@ -618,6 +618,7 @@ impl Args {
             path: (self.output_path || self.path_summary).then_some(Wanted {
                 most_blocks: self.path_blocks.unwrap_or(MOST_BLOCKS),
                 of_all: self.path_summary,
+                flag: if self.output_path { "--output-path" } else { "--path-summary" },
             }),
             branches: self.output_lbr,
             pointees: !self.no_pointees,

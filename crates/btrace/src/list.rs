@@ -1,11 +1,14 @@
 //! `btrace list`, `--show-func-proto` and `--dry-run`: what could be traced and how. None of them traces.
 
+use crate::branch_records;
 use crate::cli::{Args, ListArgs};
 use crate::logging::say;
 use crate::output::WriteFailed;
+use crate::run::check_gathering;
 use std::io::Write;
 use trace::{
-    Kernel, Layout, Method, Offers, Plan, Probe, ProgramSpec, Request, ShownKind, TargetKind, TargetSpec,
+    Cgroup, Kernel, Layout, Method, Offers, Plan, Probe, ProgramSpec, Request, ShownKind, TargetKind,
+    TargetSpec,
 };
 
 /// `btrace list`: each match with the methods for it, or the reason why there is none.
@@ -110,10 +113,16 @@ fn matches(
     }
 }
 
-/// `--dry-run`: the plan, target by target.
-pub fn plan(request: &Request) -> anyhow::Result<()> {
+/// `--dry-run`: the plan, target by target. What a trace would refuse before it attaches anything is refused here too.
+pub fn plan(args: &Args, request: &Request) -> anyhow::Result<()> {
     let kernel = Kernel::running()?;
-    let plan = Plan::new(&kernel, request)?;
+    for path in &args.filter_cgroup {
+        Cgroup::find(&kernel, path)?;
+    }
+    let plan = Plan::new(&kernel, request).map_err(|error| branch_records::advised(args, error))?;
+    // The CPUs record for this moment only.
+    drop(branch_records::start(args)?);
+    check_gathering(args, &plan)?;
     let mut out = Vec::new();
     for probe in &plan.probes {
         let layout = &probe.layout;

@@ -9,6 +9,7 @@ mod doctor;
 mod generate;
 mod list;
 mod namesakes;
+mod origin;
 mod output;
 mod path_summary;
 mod privilege;
@@ -72,10 +73,10 @@ fn trace(args: &cli::Args) -> Result<(), Stop> {
         return list::prototypes(args).map_err(Stop::early);
     }
     let request = args.request().map_err(Stop::early)?;
-    if args.dry_run {
-        return list::plan(&request).map_err(Stop::early);
-    }
     check::ids(&request.filter.tgids, &request.filter.tids).map_err(Stop::early)?;
+    if args.dry_run {
+        return list::plan(args, &request).map_err(Stop::early);
+    }
     let running = run::Running::start(args, request).map_err(Stop::early)?;
     match running {
         Some(running) => running.follow().map_err(Stop::Failed),

@@ -2,14 +2,15 @@
 //! came to.
 
 use crate::disassemble::{Bytes, Finder, Names, Tables};
+use crate::origin::{Called, Origin, Origins};
 use disasm::render::{Options, Plain, Text};
 use disasm::{Arch, Disassembler, Line, Syntax};
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 use symbols::lines::{DebugFile, Lines, Source};
 use symbols::{Kallsyms, Live, Table};
-use trace::path::Code;
+use trace::path::{Code, Path};
 use trace::{Block, Event};
 
 /// What a summary shows.
@@ -31,6 +32,10 @@ struct Tally {
     /// Those that have a step that was not seen, or more hits than are kept.
     partial: u64,
     blocks: Vec<Count>,
+    /// The ways of calls that failed, each with how many went so.
+    ways: HashMap<Path, u64>,
+    /// Failed calls whose way is not kept: there were too many ways.
+    other_ways: u64,
     /// Blocks of which it may not be known whether they ran.
     unknowable: BTreeSet<usize>,
 }
@@ -45,6 +50,12 @@ struct Count {
     /// In how many that failed.
     bad: u64,
 }
+
+/// Different ways of failing calls that are kept.
+const MOST_WAYS: usize = 256;
+
+/// Calls that are named of a way, at most.
+const MOST_CALLS: usize = 16;
 
 /// Columns of the counts.
 const WIDTH: usize = 9;
@@ -65,6 +76,8 @@ impl Summary {
             calls: 0,
             failed: 0,
             partial: 0,
+            ways: HashMap::new(),
+            other_ways: 0,
         };
         let functions = codes.iter().map(|code| code.as_ref().map(tally)).collect();
         Summary { functions, only_errors, json, bytes, vmlinux }
@@ -89,6 +102,9 @@ impl Summary {
                     count.good += u64::from(!failed);
                     count.bad += u64::from(failed);
                 }
+            }
+            if failed {
+                tally.keep_way(path);
             }
         }
         failed || !self.only_errors
@@ -134,7 +150,88 @@ struct Tools {
     bytes: bool,
 }
 
+/// Where failing calls had their error from.
+struct Blame {
+    origin: Origin,
+    calls: u64,
+    /// The calls that were made on one of these ways, where the origin is not known.
+    called: Vec<Called>,
+}
+
 impl Tally {
+    fn keep_way(&mut self, path: Path) {
+        if let Some(calls) = self.ways.get_mut(&path) {
+            *calls += 1;
+        } else if self.ways.len() < MOST_WAYS {
+            self.ways.insert(path, 1);
+        } else {
+            self.other_ways += 1;
+        }
+    }
+
+    /// Where failing calls had their error from, most calls first.
+    fn blames(&self, origins: &Origins) -> Vec<Blame> {
+        let mut all: BTreeMap<Origin, Blame> = BTreeMap::new();
+        // The most frequent way first, so that it is the one whose calls are named; in the end by what it is made of, for the same words each time.
+        let mut ways: Vec<(&Path, &u64)> = self.ways.iter().collect();
+        let blocks = |path: &Path| path.visits.iter().map(|visit| visit.block).collect::<Vec<_>>();
+        ways.sort_by_cached_key(|(path, calls)| (std::cmp::Reverse(**calls), blocks(path)));
+        for (path, calls) in ways {
+            let origin = origins.returned(&self.code, path);
+            let blame = all.entry(origin).or_insert_with(|| Blame {
+                origin,
+                calls: 0,
+                called: if origin == Origin::Unknown { origins.calls(path) } else { Vec::new() },
+            });
+            blame.calls += calls;
+        }
+        let mut all: Vec<Blame> = all.into_values().collect();
+        all.sort_by_key(|blame| std::cmp::Reverse(blame.calls));
+        all
+    }
+
+    /// Says where the error of failing calls came from, a line for each origin.
+    fn tell_blames(&self, tools: &mut Tools, out: &mut Vec<u8>) {
+        let origins = tools.origins(&self.code);
+        for Blame { origin, calls, called } in self.blames(&origins) {
+            let at =
+                |tools: &mut Tools, at| format!("{}{}", place(tools, at), source(&tools.finder.lines_at(at)));
+            let what = match origin {
+                Origin::Call(call) => {
+                    let to = origins.call(call).and_then(|call| call.to);
+                    format!("returned what {} returned, called at {}", callee(tools, to), at(tools, call))
+                }
+                Origin::Made(by) => {
+                    let made = format!("had the error from {}: {}", at(tools, by), origins.text(by));
+                    made.trim_end().to_string()
+                }
+                Origin::Unknown => {
+                    let names: Vec<String> =
+                        called.iter().take(MOST_CALLS).map(|call| callee(tools, call.to)).collect();
+                    let more = if called.len() > MOST_CALLS { ", …" } else { "" };
+                    let calls = match names.as_slice() {
+                        [] => "no call was made on the way, so it is a value that was read".into(),
+                        names => format!(
+                            "out of a callee or a value; called on the way: {}{more}",
+                            names.join(", ")
+                        ),
+                    };
+                    format!("had the error from where the code does not tell: {calls}")
+                }
+            };
+            out.extend_from_slice(format!("; {calls} of {} failing calls {what}\n", self.failed).as_bytes());
+        }
+        if self.other_ways > 0 {
+            out.extend_from_slice(
+                format!(
+                    "; of {} of {} failing calls the way was not kept: there were more than {MOST_WAYS} ways\n",
+                    self.other_ways, self.failed
+                )
+                .as_bytes(),
+            );
+        }
+    }
+
     /// What is said of all calls.
     fn head(&self, out: &mut Vec<u8>) {
         let ran = self.blocks.iter().filter(|count| count.hits > 0).count();
@@ -194,6 +291,7 @@ impl Tally {
                 b"; calls that succeeded came through each block that failing ones came through\n",
             );
         }
+        self.tell_blames(tools, out);
         for run in runs {
             let (Some((block, count)), Some((last, _))) = (run.first(), run.last()) else { continue };
             let bytes = self.code.bytes(block.start, last.end);
@@ -250,6 +348,27 @@ impl Tally {
         }
     }
 
+    fn json_blames(&self, tools: &Tools) -> Vec<Value> {
+        let origins = tools.origins(&self.code);
+        let call = |call: &Called| {
+            let to = call.to.and_then(|to| tools.table.resolve(to)).map(|symbol| symbol.name);
+            json!({ "at": format!("{:#x}", call.at), "to": to })
+        };
+        let one = |blame: &Blame| match blame.origin {
+            Origin::Call(at) => {
+                json!({ "from": "call", "calls": blame.calls, "call": origins.call(at).map(call) })
+            }
+            Origin::Made(at) => json!({
+                "from": "instruction", "calls": blame.calls, "at": format!("{at:#x}"), "instruction": origins.text(at).trim_end(),
+            }),
+            Origin::Unknown => {
+                let called: Vec<Value> = blame.called.iter().map(call).collect();
+                json!({ "from": "unknown", "calls": blame.calls, "called": called })
+            }
+        };
+        self.blames(&origins).iter().map(one).collect()
+    }
+
     fn json(&self, tools: &mut Tools, out: &mut Vec<u8>) {
         let blocks: Vec<Value> = self
             .code
@@ -282,6 +401,7 @@ impl Tally {
                 one
             })
             .collect();
+        let errors: Vec<Value> = if self.failed > 0 { self.json_blames(tools) } else { Vec::new() };
         let object = json!({
             "path_summary": self.code.name,
             "module": self.code.module,
@@ -289,10 +409,36 @@ impl Tally {
             "calls": self.calls,
             "failed": self.failed,
             "partial": self.partial,
+            "errors": errors,
             "blocks": blocks,
         });
         out.extend_from_slice(object.to_string().as_bytes());
         out.push(b'\n');
+    }
+}
+
+impl Tools {
+    /// A function, so that it can be told where its values came from.
+    fn origins(&self, code: &Code) -> Origins {
+        Origins::of(code, &|to| self.table.resolve(to).is_some_and(|symbol| keeps_registers(symbol.name)))
+    }
+}
+
+/// Whether a function keeps all registers: such are called amid any code, and say nothing to it (arch/x86/entry/thunk.S).
+fn keeps_registers(name: &str) -> bool {
+    ["preempt_schedule_thunk", "preempt_schedule_notrace_thunk", "__SCT__preempt_schedule", "__fentry__"]
+        .iter()
+        .any(|known| name.starts_with(known))
+}
+
+/// What is called there, by name.
+fn callee(tools: &Tools, to: Option<u64>) -> String {
+    let symbol = to.and_then(|to| tools.table.resolve(to));
+    match symbol {
+        Some(symbol) if symbol.name.starts_with("__x86_indirect_thunk") => "a function by pointer".into(),
+        Some(symbol) if symbol.offset == 0 => symbol.name.to_string(),
+        Some(symbol) => format!("{}+{:#x}", symbol.name, symbol.offset),
+        None => "a function by pointer".into(),
     }
 }
 

@@ -1,9 +1,9 @@
-//! Attaching or detaching that takes long: on a terminal a line that counts, and is gone when it is done; elsewhere one plain
-//! line, lest a log fill up.
+//! Attaching or detaching that takes long: on a terminal a line that counts, and is gone when it is done; elsewhere a plain
+//! line now and then, lest a log fill up.
 
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
-use trace::{Method, Progress};
+use trace::{Counted, Method, Progress};
 
 /// What ends sooner is not worth a line.
 const ON_TERMINAL: Duration = Duration::from_millis(500);
@@ -11,6 +11,8 @@ const ON_TERMINAL: Duration = Duration::from_millis(500);
 const ELSEWHERE: Duration = Duration::from_secs(1);
 /// Between two counts.
 const COUNT: Duration = Duration::from_millis(100);
+/// And in a log, where each is a line.
+const COUNT_ELSEWHERE: Duration = Duration::from_secs(10);
 
 /// What has been shown so far.
 pub struct Shown {
@@ -52,7 +54,7 @@ impl Shown {
             (true, None) => now - self.since >= ON_TERMINAL,
             (true, Some((at, _))) => now - *at >= COUNT,
             (false, None) => now - self.since >= ELSEWHERE,
-            (false, Some(_)) => false,
+            (false, Some((at, _))) => now - *at >= COUNT_ELSEWHERE,
         };
         if due && progress.done < progress.of {
             let line = line(progress, self.method);
@@ -84,13 +86,14 @@ fn write(text: &str) {
     }
 }
 
-fn line(Progress { detaching, done, of }: Progress, method: Option<Method>) -> String {
+fn line(Progress { counted, detaching, done, of }: Progress, method: Option<Method>) -> String {
     let (done, of) = (grouped(done), grouped(of));
     if detaching {
         return format!("btrace: detaching {done} of {of}…");
     }
+    let what = if counted == Counted::Blocks { " blocks" } else { "" };
     let method = method.map_or(String::new(), |m| format!(" ({m})"));
-    format!("btrace: attaching {done} of {of}{method}… Ctrl-C stops")
+    format!("btrace: attaching {done} of {of}{what}{method}… Ctrl-C stops")
 }
 
 /// `1,234,567`.
@@ -111,7 +114,7 @@ mod tests {
     use super::*;
 
     const fn attaching(done: usize) -> Progress {
-        Progress { detaching: false, done, of: 2800 }
+        Progress { counted: Counted::Targets, detaching: false, done, of: 2800 }
     }
 
     fn shown(terminal: bool) -> (Shown, Instant) {
@@ -137,19 +140,30 @@ mod tests {
         let (mut shown, start) = shown(true);
         let at = |ms| start + Duration::from_millis(ms);
         assert!(!shown.next(attaching(9), at(600)).is_empty());
-        let detaching = |done| Progress { detaching: true, done, of: 18 };
+        let detaching = |done| Progress { counted: Counted::Links, detaching: true, done, of: 18 };
         assert!(shown.next(detaching(0), at(700)).ends_with(" \r"), "the old line goes");
         assert_eq!(shown.next(detaching(4), at(1300)), "\rbtrace: detaching 4 of 18…");
     }
 
     #[test]
-    fn a_log_gets_one_line() {
+    fn blocks_are_called_so() {
+        let blocks = Progress { counted: Counted::Blocks, detaching: false, done: 7, of: 251 };
+        assert_eq!(
+            line(blocks, Some(Method::Kprobe)),
+            "btrace: attaching 7 of 251 blocks (kprobe)… Ctrl-C stops"
+        );
+    }
+
+    #[test]
+    fn a_log_gets_a_line_now_and_then() {
         let (mut shown, start) = shown(false);
         let at = |ms| start + Duration::from_millis(ms);
         assert_eq!(shown.next(attaching(5), at(999)), "");
         let line = shown.next(attaching(50), at(1000));
         assert_eq!(line, "btrace: attaching 50 of 2,800 (fentry)… Ctrl-C stops\n");
-        assert_eq!(shown.next(attaching(500), at(9000)) + &shown.erased(), "");
+        assert_eq!(shown.next(attaching(500), at(10_999)), "");
+        assert!(shown.next(attaching(600), at(11_000)).starts_with("btrace: attaching 600 of"));
+        assert_eq!(shown.erased(), "");
     }
 
     #[test]

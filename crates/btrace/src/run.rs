@@ -54,6 +54,10 @@ pub struct Running {
     limit: Option<u64>,
     printed: u64,
     unprinted: u64,
+    /// What was gathered or summed up did not all reach the output.
+    unwritten: bool,
+    /// A signal came once the trace was over.
+    interrupted: bool,
     namesakes: Namesakes,
     started: Instant,
     said: Losses,
@@ -105,7 +109,7 @@ impl Running {
                 say(format_args!("{STOPPED}"));
                 return Ok(None);
             }
-            plan => plan?,
+            plan => plan.map_err(|error| branch_records::advised(args, error))?,
         };
         let branches = branch_records::start(args)?;
         check_gathering(args, &plan)?;
@@ -165,6 +169,8 @@ impl Running {
             limit: args.limit_events,
             printed: 0,
             unprinted: 0,
+            unwritten: false,
+            interrupted: false,
             namesakes,
             started: Instant::now(),
             said: Losses::default(),
@@ -186,6 +192,7 @@ impl Running {
             false
         });
         shown.clear();
+        self.hear_out()?;
         if matches!(end, End::Command | End::Processes | End::Signal) {
             end = self.rest()?.unwrap_or(end);
         }
@@ -193,8 +200,10 @@ impl Running {
             self.give_up()?;
         }
         self.namesakes.finish();
-        if !matches!(end, End::OutputClosed | End::OutputStuck | End::OutputFailed(_)) {
-            end = self.tell_tallies()?.unwrap_or(end);
+        if matches!(end, End::OutputClosed | End::OutputStuck | End::OutputFailed(_)) {
+            self.unwritten = matches!(end, End::OutputStuck) && self.has_tallies();
+        } else {
+            end = self.tell_tallies(true)?.unwrap_or(end);
         }
         self.summary()?;
         match end {
@@ -237,7 +246,7 @@ impl Running {
             }
             self.say_losses()?;
             if self.interval.is_some_and(|interval| self.tallied_at.elapsed() >= interval)
-                && let Some(end) = self.tell_tallies()?
+                && let Some(end) = self.tell_tallies(false)?
             {
                 return Ok(end);
             }
@@ -348,8 +357,14 @@ impl Running {
         Ok(())
     }
 
-    /// Prints what was gathered up to now.
-    fn tell_tallies(&mut self) -> anyhow::Result<Option<End>> {
+    /// Whether something is printed at the end that is no event.
+    fn has_tallies(&self) -> bool {
+        let mut layouts = self.session.probes().iter().map(|probe| &probe.layout);
+        self.summary.is_some() || layouts.any(|layout| !layout.asked.gathered.is_empty())
+    }
+
+    /// Prints what was gathered up to now; `last`: the trace is over.
+    fn tell_tallies(&mut self, last: bool) -> anyhow::Result<Option<End>> {
         self.tallied_at = Instant::now();
         if self.interval.is_some() && !self.style.json {
             self.output.buffer.extend_from_slice(format!("{}\n", self.clock.now()).as_bytes());
@@ -362,7 +377,20 @@ impl Running {
             self.entries += tally.entries.len() as u64;
             self.renderer.tally(&tally, &mut self.output.buffer);
         }
-        Ok(closed(self.output.flush(self.signals.as_fd())))
+        if last {
+            self.hear_out()?;
+        }
+        let end = closed(self.output.flush(self.signals.as_fd()));
+        self.unwritten = last && matches!(end, Some(End::OutputStuck)) && self.has_tallies();
+        Ok(end)
+    }
+
+    /// Takes the signals that came up to now: they asked for the end, which has come, and are no reason not to wait for a reader. Further ones are.
+    fn hear_out(&mut self) -> anyhow::Result<()> {
+        while self.signals.next()?.is_some() {
+            self.interrupted = true;
+        }
+        Ok(())
     }
 
     fn say_losses(&mut self) -> anyhow::Result<()> {
@@ -404,6 +432,10 @@ impl Running {
         }
         if self.unprinted > 0 {
             line += &format!(", {} not printed: the output took no more", count(self.unprinted, "event"));
+        }
+        if self.unwritten {
+            let what = if self.summary.is_some() { "the summary" } else { "what was gathered" };
+            line += &format!(", {what} not printed to its end: the output took no more");
         }
         if losses.missed > 0 {
             line += &format!(
@@ -450,6 +482,11 @@ impl Running {
     fn see_off(&mut self) -> anyhow::Result<()> {
         let Some(command) = &mut self.command else { return Ok(()) };
         if command.try_wait()?.is_none() {
+            if self.interrupted {
+                // Somebody asked for the end of it too.
+                command.terminate();
+                return Ok(());
+            }
             say(format_args!("btrace: detached; waiting for the command to end (Ctrl-C ends it)"));
             loop {
                 let ready = bpf::wait_readable(&[self.signals.as_fd(), command.as_fd()], None)?;
@@ -487,7 +524,7 @@ impl Early {
 }
 
 /// Refuses flags that ask for nothing where events are gathered, or are not.
-fn check_gathering(args: &Args, plan: &Plan) -> anyhow::Result<()> {
+pub fn check_gathering(args: &Args, plan: &Plan) -> anyhow::Result<()> {
     let gathers = plan.probes.iter().any(|p| !p.layout.asked.gathered.is_empty());
     if args.interval.is_some() && !gathers {
         bail!("--interval is for what --output-arg gathers (count(), hist(e), …), and nothing is gathered");

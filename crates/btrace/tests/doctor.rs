@@ -37,6 +37,22 @@ fn what_it_says_of_tracepoints_is_what_happens() {
     }
 }
 
+/// What it says of paths and branch records is what comes of them.
+#[test]
+fn what_it_says_of_paths_and_branches_is_what_happens() {
+    let (all, _) = findings();
+    for (flag, target) in
+        [("--output-path", ["-k", "vfs_read"]), ("--output-lbr", ["-t", "sched_process_exec"])]
+    {
+        let works = all["works"][flag].as_bool().expect(flag);
+        let traced = btrace(&[&target[..], &[flag, "-c", "true"]].concat());
+        // -c needs its own leave.
+        if all["works"]["-c"] == true || !works {
+            assert_eq!(traced.status.success(), works, "{}\n{}", text(&traced.stderr), all["summary"]);
+        }
+    }
+}
+
 #[test]
 fn the_text_says_the_same() {
     let output = btrace(&["doctor"]);

@@ -5,6 +5,7 @@ mod common;
 
 use common::{btrace, stderr};
 use serde_json::Value;
+use std::io::{BufRead, BufReader};
 use std::process::{Command, Output, Stdio};
 
 fn events(output: &Output) -> Vec<Value> {
@@ -256,6 +257,55 @@ fn paths_are_shown_or_refused_in_one_line() {
         }
         assert_eq!(output.status.code(), Some(2), "{said}");
         assert!(output.stdout.is_empty());
-        assert!(said.lines().count() == 1 && said.contains("--output-path: it takes kprobes"), "{said}");
+        assert!(said.lines().count() == 1 && said.contains(&format!("{flag}: it takes kprobes")), "{said}");
+        let dry = btrace(&["-k", "vfs_read", flag, "--dry-run"]);
+        assert_eq!((dry.status.code(), stderr(&dry)), (Some(2), said), "a dry run");
     }
+}
+
+/// What is not allowed in a trace is not planned either.
+#[test]
+fn a_dry_run_refuses_what_a_trace_would() {
+    if !common::has_types() {
+        return;
+    }
+    for (args, why) in [
+        (&["--filter-pid", "2147483647"][..], "--filter-pid 2147483647: no such process"),
+        (&["--interval", "1"], "--interval is for what --output-arg gathers"),
+        (&["--filter-cgroup", "/no/such/cgroup"], "/no/such/cgroup"),
+    ] {
+        let output = btrace(&[&["-t", "sched_process_exec", "--dry-run"], args].concat());
+        let said = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {said}");
+        assert!(
+            output.stdout.is_empty() && said.lines().count() == 1 && said.contains(why),
+            "{args:?}: {said}"
+        );
+    }
+}
+
+/// Two signals that came at once: the second is no reason to leave out what the first asked to be printed.
+#[test]
+fn a_second_signal_takes_nothing_from_what_was_gathered() {
+    if !may_trace() {
+        return;
+    }
+    let mut child = Command::new(env!("CARGO_BIN_EXE_btrace"))
+        .args(["-t", "sched_process_exec", "--output-arg", "count() by ($comm)"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("run btrace");
+    let mut said = child.stderr.take().map(BufReader::new).expect("stderr");
+    let mut line = String::new();
+    while !line.contains("is running") {
+        line.clear();
+        assert!(said.read_line(&mut line).expect("stderr") > 0, "it ended");
+    }
+    let script =
+        format!("/bin/true; kill -STOP {0}; kill -TERM {0}; kill -INT {0}; kill -CONT {0}", child.id());
+    assert!(Command::new("sh").args(["-c", &script]).status().expect("kill").success());
+    let output = child.wait_with_output().expect("wait");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success() && text.contains("true"), "{text}");
 }

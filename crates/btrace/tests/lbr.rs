@@ -35,7 +35,31 @@ fn without_hardware_one_line_says_what_was_found() {
             said.starts_with("btrace: --output-lbr: ") || said.contains("no bpf_get_branch_snapshot"),
             "{said}"
         );
-        assert!(said.contains("; --output-path shows the way that a function went without them"), "{said}");
+        // What is advised must be of use: a tracepoint has no path.
+        assert!(!said.contains("--output-path"), "{said}");
+    }
+}
+
+/// A dry run is refused where a trace would be, in the same words; and the path of functions is advised where it can be had.
+#[test]
+fn a_dry_run_says_what_a_trace_would() {
+    if !common::has_types() {
+        return;
+    }
+    for args in [&["-k", "vfs_read", "--output-lbr"][..], &["-t", "sched_switch", "--output-lbr"]] {
+        let dry = btrace(&[args, &["--dry-run"]].concat());
+        let run = btrace(&[args, &["-c", "true"]].concat());
+        let (dry_said, said) = (stderr(&dry), stderr(&run));
+        if said.contains("this kernel refuses") || said.contains("not permitted") {
+            eprintln!("SKIP {args:?}: {said}");
+            continue;
+        }
+        assert_eq!(dry.status.code(), run.status.code(), "{dry_said}{said}");
+        if !run.status.success() {
+            assert_eq!(dry_said, said);
+            let kprobes = std::path::Path::new("/sys/bus/event_source/devices/kprobe/type").exists();
+            assert_eq!(said.contains("--output-path"), args[0] == "-k" && kprobes, "{said}");
+        }
     }
 }
 

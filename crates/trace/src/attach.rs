@@ -30,15 +30,28 @@ const SIXTH_WORD: [u64; 3] = [0x79 | 0x12 << 8 | (UNCONFIRMED_SLOTS as u64 * 8) 
 /// How long the caller waits between two looks at whether to stop.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// How far attaching or detaching has come; counted in targets when attaching, in links when detaching.
+/// How far attaching or detaching has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
+    /// What is counted.
+    pub counted: Counted,
     /// Detaching, not attaching.
     pub detaching: bool,
     /// Done so far.
     pub done: usize,
     /// To be done in all.
     pub of: usize,
+}
+
+/// What a progress counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counted {
+    /// Targets, when attaching.
+    Targets,
+    /// Basic blocks, when paths are wanted: each has a probe of its own.
+    Blocks,
+    /// Places that programs are at, when detaching.
+    Links,
 }
 
 /// Told of progress every few milliseconds; when attaching, an answer of `true` stops it.
@@ -169,6 +182,8 @@ pub struct Attacher<'a> {
     pub modules: &'a BTreeMap<String, BtfObject>,
     /// Set when a probe that takes long is to end early, attached in part.
     pub stop: Option<&'a AtomicBool>,
+    /// Counts the blocks of functions whose paths are wanted, as each is done.
+    pub blocks: Option<&'a AtomicUsize>,
 }
 
 impl Attacher<'_> {
@@ -181,7 +196,16 @@ impl Attacher<'_> {
         let work: Vec<usize> =
             (0..probes.len()).filter(|i| probes.get(*i).is_some_and(|p| !p.is_paired_entry())).collect();
         let of = work.len();
-        let many = self.many(&work, &mut || tell(Progress { detaching: false, done: 0, of }));
+        let blocks: usize = self.plan.codes.iter().flatten().map(|code| code.blocks.list().len()).sum();
+        let blocks_done = AtomicUsize::new(0);
+        let progress = |targets_done: usize| match blocks {
+            0 => Progress { counted: Counted::Targets, detaching: false, done: targets_done, of },
+            of => {
+                let done = blocks_done.load(Ordering::Relaxed);
+                Progress { counted: Counted::Blocks, detaching: false, done, of }
+            }
+        };
+        let many = self.many(&work, &mut || tell(progress(0)));
         let settled = |i: &usize| {
             many.served.contains_key(i) || many.refused.contains_key(i) || many.absent.contains(i)
         };
@@ -198,7 +222,7 @@ impl Attacher<'_> {
         let next = AtomicUsize::new(0);
         let done = AtomicUsize::new(0);
         let ended = AtomicBool::new(false);
-        let attacher = Attacher { stop: Some(&ended), ..*self };
+        let attacher = Attacher { stop: Some(&ended), blocks: Some(&blocks_done), ..*self };
         let worker = || {
             while !ended.load(Ordering::Relaxed) {
                 let Some(index) = work.get(next.fetch_add(1, Ordering::Relaxed)) else { break };
@@ -223,9 +247,7 @@ impl Attacher<'_> {
             let threads = if at_once { 0 } else { AT_ONCE.min(work.len()) };
             let workers: Vec<_> = (0..threads).map(|_| scope.spawn(worker)).collect();
             while workers.iter().any(|w| !w.is_finished()) {
-                let progress =
-                    Progress { detaching: false, done: of - work.len() + done.load(Ordering::Relaxed), of };
-                if !stopped && tell(progress) {
+                if !stopped && tell(progress(of - work.len() + done.load(Ordering::Relaxed))) {
                     stopped = true;
                     ended.store(true, Ordering::Relaxed);
                 }
@@ -633,18 +655,37 @@ impl Attacher<'_> {
     }
 }
 
-/// Detaches, several at a time; `tell` cannot stop it.
-pub fn release(attached: Vec<Piece>, tell: &mut Tell<'_>) {
-    if attached.len() <= 2 {
-        return;
-    }
-    let of = attached.len();
-    let share = of.div_ceil(AT_ONCE);
+/// Detaches, several at a time; `tell` cannot stop it. What is `last` goes when all before it has gone.
+pub fn release(first: Vec<Piece>, last: Vec<Piece>, tell: &mut Tell<'_>) {
+    // A program without a link of its own, which others go to, takes its time too.
+    let places = |all: &[Piece]| all.iter().map(|piece| piece.links.len().max(1)).sum::<usize>();
+    let of = places(&first) + places(&last);
     let done = AtomicUsize::new(0);
+    for attached in [first, last] {
+        // Few are gone sooner than threads have begun.
+        if attached.len() <= 2 {
+            done.fetch_add(places(&attached), Ordering::Relaxed);
+            continue;
+        }
+        release_all(attached, &done, &mut || {
+            let done = done.load(Ordering::Relaxed);
+            tell(Progress { counted: Counted::Links, detaching: true, done, of });
+        });
+    }
+}
+
+fn release_all(attached: Vec<Piece>, done: &AtomicUsize, look: &mut dyn FnMut()) {
+    let share = attached.len().div_ceil(AT_ONCE);
     let detach = |part: Vec<Piece>| {
-        for one in part {
+        for mut one in part {
+            let links = std::mem::take(&mut one.links);
+            let alone = usize::from(links.is_empty());
+            for link in links {
+                drop(link);
+                done.fetch_add(1, Ordering::Relaxed);
+            }
             drop(one);
-            done.fetch_add(1, Ordering::Relaxed);
+            done.fetch_add(alone, Ordering::Relaxed);
         }
     };
     let mut attached = attached.into_iter();
@@ -659,7 +700,7 @@ pub fn release(attached: Vec<Piece>, tell: &mut Tell<'_>) {
             workers.push(scope.spawn(move || detach(part)));
         }
         while workers.iter().any(|w| !w.is_finished()) {
-            tell(Progress { detaching: true, done: done.load(Ordering::Relaxed), of });
+            look();
             std::thread::sleep(LOOK);
         }
     });
@@ -700,13 +741,54 @@ pub fn assemble(target: &str, program: &asm::Program) -> Result<Code, Error> {
 /// Why a function has no room for ftrace's call.
 pub const UNPATCHABLE: &str = "it is notrace, noinstr, or was freed after boot";
 
+/// What a way to attach takes of a function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// An entry that can be patched to go to a trampoline.
+    Trampoline,
+    /// An entry that ftrace knows.
+    Ftrace,
+    /// Code that kprobes are allowed in.
+    Kprobe,
+    /// It is no function.
+    Tracepoint,
+}
+
+/// Why the kernel attached nothing there though the program was loaded, where that is about the function and not about the kernel;
+/// for kernels without a way for many see [`crate::abilities`].
+pub fn place_reason(place: Place, error: &bpf::Error) -> Option<String> {
+    let errno = error.errno()?;
+    match (place, errno) {
+        (Place::Trampoline, errno) => {
+            place_meaning(errno).map(|meaning| format!("{meaning} ({})", named(errno)))
+        }
+        (Place::Ftrace, libc_errno::EINVAL | libc_errno::ENOENT | libc_errno::ESRCH | libc_errno::ENODEV) => {
+            Some(format!("ftrace does not have it: {UNPATCHABLE} ({})", named(errno)))
+        }
+        (Place::Kprobe, libc_errno::EINVAL | libc_errno::EOPNOTSUPP | libc_errno::EILSEQ) => {
+            Some(format!("{NO_KPROBES} ({})", named(errno)))
+        }
+        _ => None,
+    }
+}
+
+fn named(errno: i32) -> String {
+    btf::errno_name(errno.unsigned_abs()).map_or_else(|| format!("error {errno}"), str::to_string)
+}
+
+/// What an errno of attaching to a trampoline says of the function.
+fn place_meaning(errno: i32) -> Option<String> {
+    matches!(errno, libc_errno::EBUSY | libc_errno::ENOENT | libc_errno::EINVAL | libc_errno::ENODEV)
+        .then(|| format!("its entry cannot be patched ({UNPATCHABLE}), or something else has patched it"))
+}
+
 /// Why a loaded program could not be attached (kernel/bpf/trampoline.c, kernel/trace/ftrace.c).
 fn attach_reason(method: Method, errno: i32) -> String {
     let error = std::io::Error::from_raw_os_error(errno);
-    let meaning: &str = match errno {
-        libc_errno::EBUSY | libc_errno::ENOENT | libc_errno::EINVAL | libc_errno::ENODEV => {
-            &format!("its entry cannot be patched ({UNPATCHABLE}), or something else has patched it")
-        }
+    if let Some(meaning) = place_meaning(errno) {
+        return format!("{method} cannot be attached: {meaning} ({error})");
+    }
+    let meaning = match errno {
         libc_errno::E2BIG => "too many programs are attached there",
         libc_errno::ENOTSUPP => "this kernel's trampolines take at most 6 arguments",
         _ => return format!("{method} cannot be attached: {error}"),
@@ -714,12 +796,15 @@ fn attach_reason(method: Method, errno: i32) -> String {
     format!("{method} cannot be attached: {meaning} ({error})")
 }
 
+/// What a kprobe that is refused in so many words as EINVAL has: `within_kprobe_blacklist`, `within_notrace_func`.
+const NO_KPROBES: &str = "kprobes are not allowed on it: noinstr, notrace, or one of kprobes' own";
+
 /// Why a kprobe could not be made (kernel/kprobes.c, kernel/trace/trace_kprobe.c).
 fn kprobe_reason(error: &bpf::Error) -> String {
     match error.errno() {
         Some(libc_errno::ENOENT) => format!("a kprobe cannot be had: {error}"),
         Some(libc_errno::EINVAL | libc_errno::EOPNOTSUPP | libc_errno::EILSEQ) => {
-            format!("kprobes are not allowed on it: noinstr, notrace, or one of kprobes' own ({error})")
+            format!("{NO_KPROBES} ({error})")
         }
         _ => format!("a kprobe cannot be attached: {error}"),
     }
@@ -734,6 +819,7 @@ const NEVER_RETURNS: &str = "it never returns";
 /// errno values of include/uapi/asm-generic/errno-base.h, the same on every architecture that we run on.
 mod libc_errno {
     pub const ENOENT: i32 = 2;
+    pub const ESRCH: i32 = 3;
     pub const E2BIG: i32 = 7;
     pub const EBUSY: i32 = 16;
     pub const ENODEV: i32 = 19;
@@ -819,6 +905,24 @@ fn verifier_reason(log: &str, method: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn that_a_function_takes_no_probe_is_not_taken_for_a_kernel_that_has_none() {
+        let error = |errno| bpf::Error::Sys {
+            action: "attach".into(),
+            source: std::io::Error::from_raw_os_error(errno),
+        };
+        let said = |place, errno| place_reason(place, &error(errno)).unwrap_or_default();
+        assert!(said(Place::Kprobe, 22).starts_with("kprobes are not allowed on it: noinstr, notrace"));
+        assert!(said(Place::Kprobe, 22).ends_with("(EINVAL)"));
+        assert!(said(Place::Trampoline, 16).starts_with("its entry cannot be patched (it is notrace"));
+        assert!(said(Place::Ftrace, 3).starts_with("ftrace does not have it: it is notrace"));
+        for (place, errno) in
+            [(Place::Kprobe, 1), (Place::Trampoline, 1), (Place::Ftrace, 95), (Place::Tracepoint, 22)]
+        {
+            assert_eq!(said(place, errno), "", "{place:?} {errno}");
+        }
+    }
 
     #[test]
     fn an_argument_that_is_not_passed_on_is_found_in_the_log() {

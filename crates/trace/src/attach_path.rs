@@ -35,6 +35,7 @@ impl Attacher<'_> {
         // Where each block's probe is, and which link of which piece it is.
         let mut placed: BTreeMap<usize, (u64, usize, usize)> = BTreeMap::new();
         for (at, block) in code.blocks.list().iter().enumerate() {
+            self.count_block(at);
             if self.is_stopped() {
                 return Ok(in_part(at_blocks));
             }
@@ -99,6 +100,13 @@ impl Attacher<'_> {
         }
         let attached = self.by_kprobe(index, probe, Some(&[code.address]))?;
         Ok(Attached { path: Some(at_blocks), ..attached })
+    }
+
+    /// Counts the block before one as done.
+    fn count_block(&self, at: usize) {
+        if let (Some(blocks), 1..) = (self.blocks, at) {
+            blocks.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     fn is_stopped(&self) -> bool {

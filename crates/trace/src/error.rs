@@ -51,8 +51,7 @@ pub enum Error {
     },
     /// The kernel has no helper that takes branch records.
     #[error(
-        "this kernel does not give branch records to BPF programs (no bpf_get_branch_snapshot; since 5.16); --output-path shows the \
-         way that a function went without them"
+        "--output-lbr: this kernel does not give branch records to BPF programs (no bpf_get_branch_snapshot; since 5.16)"
     )]
     NoBranchSnapshot,
     /// BTF that cannot be read.
@@ -83,8 +82,10 @@ pub enum Error {
         reason: String,
     },
     /// What the executed path takes is not there.
-    #[error("--output-path: {reason}")]
+    #[error("{flag}: {reason}")]
     Path {
+        /// The option that it was for.
+        flag: &'static str,
         /// What is missing.
         reason: String,
     },

@@ -57,7 +57,7 @@ mod tracker;
 mod walk;
 mod ways;
 
-pub use attach::{Progress, Tell};
+pub use attach::{Counted, Progress, Tell};
 pub use blocks::{Block, Blocks, Edge, Exit, Part};
 pub use branches::{Branch, Branches, Snapshot};
 pub use cgroup::Cgroup;

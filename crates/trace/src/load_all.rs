@@ -79,7 +79,13 @@ pub fn load_all(
         verdicts.failed.extend(plan.refused.iter().cloned());
         let outcomes = Mutex::new(Vec::new());
         let next = AtomicUsize::new(0);
-        let attacher = Attacher { plan: &plan, maps: session.maps(), modules: session.modules(), stop: None };
+        let attacher = Attacher {
+            plan: &plan,
+            maps: session.maps(),
+            modules: session.modules(),
+            stop: None,
+            blocks: None,
+        };
         let worker = || {
             while let Some(probe) = plan.probes.get(next.fetch_add(1, Ordering::Relaxed)) {
                 let index = plan.probes.iter().position(|p| std::ptr::eq(p, probe)).unwrap_or(0);

@@ -19,6 +19,9 @@ pub const HITS: u32 = 512;
 /// Blocks that are probed at most, unless asked for otherwise.
 pub const MOST_BLOCKS: u32 = 512;
 
+/// Blocks that can be asked for.
+pub const MOST_ASKED: u32 = 8192;
+
 /// Bytes that are looked at where nothing tells where a function ends.
 const MOST_UNBOUNDED: u64 = 64 << 10;
 
@@ -29,6 +32,8 @@ pub struct Wanted {
     pub most_blocks: u32,
     /// A filter for errors is left to the caller: what calls that succeed go through is wanted as well.
     pub of_all: bool,
+    /// The option that asked for them, for what is said of it.
+    pub flag: &'static str,
 }
 
 /// A function as its paths are told by.
@@ -91,7 +96,7 @@ pub struct Visit {
 }
 
 /// The path of one call.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Path {
     /// Blocks in their order.
     pub visits: Vec<Visit>,
@@ -261,20 +266,24 @@ impl Ways<'_> {
     }
 }
 
+/// Whether executed paths can be told on this machine; if not, why.
+pub fn can_be_had() -> Result<(), String> {
+    if !cfg!(target_arch = "x86_64") {
+        return Err("it is for x86-64 yet".into());
+    }
+    bpf::kprobes_exist().map_err(|error| format!("it takes kprobes, and this kernel has none ({error})"))
+}
+
 /// Finds the code of every function whose paths are wanted, its blocks, and refuses what has too many or cannot be read.
 ///
 /// # Errors
 /// No function is left; or what it takes is not there: kprobes, addresses of symbols, the kernel's code.
 pub(crate) fn find_code(plan: &mut Plan, wanted: Wanted) -> Result<(), Error> {
-    let lacking = |reason: String| Error::Path { reason };
-    bpf::kprobes_exist()
-        .map_err(|error| lacking(format!("it takes kprobes, and this kernel has none ({error})")))?;
-    if !cfg!(target_arch = "x86_64") {
-        return Err(lacking("it is for x86-64 yet".into()));
-    }
+    let Wanted { flag, most_blocks, .. } = wanted;
+    let lacking = |reason: String| Error::Path { flag, reason };
+    can_be_had().map_err(lacking)?;
     let table = Table::load().map_err(|error| lacking(error.to_string()))?;
     let live = Live::open().map_err(|error| lacking(error.to_string()))?;
-    let most_blocks = wanted.most_blocks;
     // In one pass: reading kallsyms takes long.
     let wanted = plan.probes.iter().filter(|probe| probe.layout.path.is_some());
     let names: BTreeSet<&str> = wanted.map(|probe| probe.target.name.as_str()).collect();
@@ -284,6 +293,8 @@ pub(crate) fn find_code(plan: &mut Plan, wanted: Wanted) -> Result<(), Error> {
     let mut tables = faults::Tables::default();
     let mut left = most_blocks as usize;
     let mut refused = Vec::new();
+    // What needs more blocks than are left: its place among the refused, and how many it has.
+    let mut larger: Vec<(usize, usize)> = Vec::new();
     let mut codes = Vec::with_capacity(plan.probes.len());
     for probe in &plan.probes {
         if probe.layout.path.is_none() {
@@ -292,14 +303,8 @@ pub(crate) fn find_code(plan: &mut Plan, wanted: Wanted) -> Result<(), Error> {
         }
         match code_of(probe, &named, &table, &live, &mut tables) {
             Ok(code) if code.blocks.list().len() > left => {
-                let count = code.blocks.list().len();
-                let others = most_blocks as usize - left;
-                let beside =
-                    if others > 0 { format!(" beside the {others} of others") } else { String::new() };
-                refused.push((
-                    probe.target.label(),
-                    format!("it has {count} blocks{beside}, and at most {most_blocks} are probed (--path-blocks {} probes them)", count + others),
-                ));
+                larger.push((refused.len(), code.blocks.list().len()));
+                refused.push((probe.target.label(), String::new()));
                 codes.push(None);
             }
             Ok(code) => {
@@ -312,14 +317,42 @@ pub(crate) fn find_code(plan: &mut Plan, wanted: Wanted) -> Result<(), Error> {
             }
         }
     }
+    let used = most_blocks as usize - left;
+    let reason = too_large(&larger.iter().map(|(_, count)| *count).collect::<Vec<_>>(), used, most_blocks);
+    for (at, count) in larger {
+        let Some((target, said)) = refused.get_mut(at) else { continue };
+        log::debug!("{target}: it has {count} blocks");
+        said.clone_from(&reason);
+    }
     if codes.iter().all(Option::is_none)
         && let Some((target, reason)) = refused.first()
     {
-        return Err(Error::Target { target: target.clone(), reason: format!("--output-path: {reason}") });
+        let reason = format!("{flag}: {reason}");
+        return Err(match refused.len() {
+            1 => Error::Target { target: target.clone(), reason },
+            count => Error::AllFailed { count, first: format!("{target}: {reason}") },
+        });
     }
     keep_coded(plan, codes);
     plan.refused.extend(refused);
     Ok(())
+}
+
+/// Why functions of so many blocks are not probed, beside those that take `used`: the same words for each of them, so that many are told
+/// of in one line.
+fn too_large(counts: &[usize], used: usize, most_blocks: u32) -> String {
+    let beside = if used > 0 { format!(" beside the {used} of others") } else { String::new() };
+    let all = used + counts.iter().sum::<usize>();
+    let (what, which) = match counts {
+        [one] => (format!("it has {one} blocks{beside}, and at most {most_blocks} are probed"), "it"),
+        _ => (format!("it takes more blocks than are left of {most_blocks}{beside}"), "all"),
+    };
+    match all <= MOST_ASKED as usize {
+        true => format!("{what} (--path-blocks {all} probes {which})"),
+        false => {
+            format!("{what} (all have {all}, and --path-blocks can be {MOST_ASKED}: name fewer functions)")
+        }
+    }
 }
 
 /// Takes out of a plan the probes whose paths are wanted and whose code was refused, with what they are paired with.
@@ -512,6 +545,21 @@ mod tests {
         // The loop has none, and may have run any number of times.
         let unseen = code(&CODE, &[1]);
         assert_eq!(path(&unseen, &[ENTRY, RETURN])[1], (8, Step::Unknown, false));
+    }
+
+    #[test]
+    fn what_has_too_many_blocks_is_told_in_the_same_words() {
+        assert_eq!(
+            too_large(&[250], 0, 5),
+            "it has 250 blocks, and at most 5 are probed (--path-blocks 250 probes it)"
+        );
+        assert_eq!(
+            too_large(&[250, 300], 500, 512),
+            "it takes more blocks than are left of 512 beside the 500 of others (--path-blocks 1050 probes all)"
+        );
+        assert!(
+            too_large(&[5000, 5000], 0, 512).ends_with("--path-blocks can be 8192: name fewer functions)")
+        );
     }
 
     #[test]

@@ -141,7 +141,13 @@ impl Session {
             for (tracepoint, program) in
                 [(tracker::FORK, tracker::fork(plan.task, own_tgid)), (tracker::FREE, tracker::free())]
             {
-                let attacher = Attacher { plan, maps: &session.maps, modules: &session.modules, stop: None };
+                let attacher = Attacher {
+                    plan,
+                    maps: &session.maps,
+                    modules: &session.modules,
+                    stop: None,
+                    blocks: None,
+                };
                 let program = attacher.raw_tracepoint(
                     tracepoint,
                     &format!("{tracepoint}, by which the command is followed"),
@@ -185,7 +191,7 @@ impl Session {
         for probe in &plan.probes {
             self.open_module(probe)?;
         }
-        let attacher = Attacher { plan, maps: &self.maps, modules: &self.modules, stop: None };
+        let attacher = Attacher { plan, maps: &self.maps, modules: &self.modules, stop: None, blocks: None };
         let (results, stopped) = attacher.all(tell);
         // Of thousands a line each says nothing.
         let each = if plan.vast { log::Level::Trace } else { log::Level::Debug };
@@ -294,7 +300,7 @@ impl Session {
         let added = found.into_iter().filter_map(|one| Some((plan.again(one.function.index)?, one)));
         let added: BTreeMap<usize, &Elsewhere> = added.collect();
         self.probes.extend(plan.probes.iter().skip(known).cloned());
-        let attacher = Attacher { plan, maps: &self.maps, modules: &self.modules, stop: None };
+        let attacher = Attacher { plan, maps: &self.maps, modules: &self.modules, stop: None, blocks: None };
         let places: Vec<(usize, Vec<u64>)> = added
             .iter()
             .map(|(index, one)| (*index, one.symbols.iter().map(|s| s.address).collect()))
@@ -416,8 +422,7 @@ impl Session {
     /// Detaches every probe; what is in the ring can still be drained.
     pub fn detach(&mut self, tell: &mut Tell<'_>) {
         self.missed_before += missed(&self.attached);
-        attach::release(std::mem::take(&mut self.attached), tell);
-        attach::release(std::mem::take(&mut self.at_blocks), tell);
+        attach::release(std::mem::take(&mut self.attached), std::mem::take(&mut self.at_blocks), tell);
         self.tracker.clear();
         match self.never_returned() {
             Ok(calls) => self.missed_before += calls,
@@ -482,8 +487,8 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         // Side by side, which closing descriptors one by one at the end of the process is not.
-        attach::release(std::mem::take(&mut self.attached), &mut |_| false);
-        attach::release(std::mem::take(&mut self.at_blocks), &mut |_| false);
+        let (attached, at_blocks) = (std::mem::take(&mut self.attached), std::mem::take(&mut self.at_blocks));
+        attach::release(attached, at_blocks, &mut |_| false);
     }
 }
 

@@ -2,6 +2,7 @@
 //! first that is granted (`attach.rs`).
 
 use crate::abilities::{self, Refusal};
+use crate::attach::{self, Place};
 use crate::branches::Snapshot;
 use crate::danger;
 use crate::error::Error;
@@ -105,6 +106,16 @@ impl Way {
             Way::Kprobe | Way::Kretprobe => (ProgType::Kprobe, AttachType::None, false),
             Way::KprobeMulti | Way::KretprobeMulti => (ProgType::Kprobe, AttachType::KprobeMulti, false),
             Way::KprobeSession => (ProgType::Kprobe, AttachType::KprobeSession, false),
+        }
+    }
+
+    /// What it takes of the place that it is attached to.
+    fn place(self) -> Place {
+        match self {
+            Way::Fentry | Way::Fexit | Way::Fsession => Place::Trampoline,
+            Way::TracingMulti | Way::KprobeMulti | Way::KretprobeMulti | Way::KprobeSession => Place::Ftrace,
+            Way::Kprobe | Way::Kretprobe => Place::Kprobe,
+            Way::TpBtf | Way::RawTp | Way::Tp => Place::Tracepoint,
         }
     }
 
@@ -425,7 +436,11 @@ impl<'a> Ways<'a> {
             }
             Way::KretprobeMulti => bpf::attach_kprobe_multi_named(&program, attach_type, function, true),
         };
-        Ok((link.map_err(abilities::refusal)?, program))
+        let link = link.map_err(|error| match attach::place_reason(way.place(), &error) {
+            Some(reason) => missing(&reason),
+            None => abilities::refusal(error),
+        })?;
+        Ok((link, program))
     }
 
     /// The tracepoint's number, which tracefs alone tells.

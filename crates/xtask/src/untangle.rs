@@ -14,13 +14,15 @@ pub struct Log {
     next: usize,
     /// Where calls begin.
     entry: u64,
+    /// The end of the call that was under way when the log began has been found.
+    has_oldest: bool,
 }
 
 impl Log {
     /// Of calls by the blocks that they came to.
     pub fn new(calls: Vec<Vec<u64>>) -> Log {
         let entry = calls.iter().find_map(|call| call.first()).copied().unwrap_or_default();
-        Log { taken: vec![false; calls.len()], calls, next: 0, entry }
+        Log { taken: vec![false; calls.len()], calls, next: 0, entry, has_oldest: false }
     }
 
     /// The calls that are left.
@@ -53,6 +55,14 @@ impl Log {
                 }
                 return true;
             }
+            if let Some((first, second)) = self.around_oldest(begun, path) {
+                if let Some(call) = self.calls.get_mut(at) {
+                    call.drain(second);
+                    call.drain(first);
+                }
+                self.has_oldest = true;
+                return true;
+            }
             let Some(rest) = path.strip_prefix(begun.as_slice()).filter(|_| !begun.is_empty()) else {
                 continue;
             };
@@ -66,6 +76,23 @@ impl Log {
             return true;
         }
         false
+    }
+
+    /// The two pieces of a path between which lies the end of a call that began before the log: of the one that had the log begin. It has no
+    /// beginning there, so it is in the midst of another's; it ends where the path ends.
+    fn around_oldest(&self, begun: &[u64], path: &[u64]) -> Option<(Range<usize>, Range<usize>)> {
+        let common = begun.iter().zip(path).take_while(|(a, b)| a == b).count();
+        if self.has_oldest || common == 0 {
+            return None;
+        }
+        let (split, rest) = (1..=common).rev().find_map(|split| {
+            let rest = path.get(split..).filter(|rest| !rest.is_empty())?;
+            begun.ends_with(rest).then_some((split, rest))
+        })?;
+        let second = begun.len().checked_sub(rest.len())?..begun.len();
+        let between = begun.get(split..second.start)?;
+        let is_an_end = between.last() == path.last() && !between.contains(&self.entry);
+        is_an_end.then_some((0..split, second))
     }
 
     /// Where the rest of a path lies, from a call on, in so many pieces at most; the pieces' calls go up.
@@ -126,5 +153,15 @@ mod tests {
         assert!(log.take_apart(&[0, 1]));
         assert_eq!(log.left().collect::<Vec<_>>(), [&vec![7, 8], &vec![0, 7]]);
         assert!(log.take(|call| call == [0, 7]));
+    }
+
+    #[test]
+    fn the_end_of_the_call_that_began_the_log_lies_in_anothers_once() {
+        let mut log = Log::new(vec![vec![0, 1, 5, 9, 2, 9], vec![0, 1, 5, 9, 3, 9]]);
+        assert!(!log.take_apart(&[0, 1, 4, 9]), "no such end");
+        assert!(!log.take_apart(&[0, 4, 2, 9]), "it went on otherwise");
+        assert!(log.take_apart(&[0, 1, 2, 9]));
+        assert_eq!(log.left().collect::<Vec<_>>(), [&vec![5, 9], &vec![0, 1, 5, 9, 3, 9]]);
+        assert!(!log.take_apart(&[0, 1, 3, 9]), "one call alone began it");
     }
 }

@@ -71,7 +71,7 @@ pub enum Output {
 }
 
 impl VmOptions {
-    /// The command on the kernel, everything else as usual: 2 CPUs, 1 GiB, five minutes, output captured.
+    /// The command on the kernel, everything else as usual: 2 CPUs, 1 GiB, twenty minutes, output captured.
     pub fn new(kernel: impl Into<String>, command: impl Into<String>) -> Self {
         VmOptions {
             kernel: kernel.into(),
@@ -84,7 +84,7 @@ impl VmOptions {
             kernel_arguments: String::new(),
             qemu_arguments: Vec::new(),
             command: command.into(),
-            timeout: Duration::from_secs(300),
+            timeout: Duration::from_secs(1200),
             output: Output::Capture,
             show_console: false,
         }

@@ -60,7 +60,7 @@ pub struct Arguments {
     qemu: Vec<String>,
 
     /// Give up when COMMAND takes longer
-    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 1200)]
     timeout: u64,
 
     /// Show the guest's console on stderr
@@ -144,7 +144,7 @@ mod tests {
         assert_eq!(parse(&["--cpus", "8", "--", "true"]).unwrap().cpus, 8);
         let plain = parse(&["--", "true"]).unwrap();
         assert_eq!(plain.cpus, 2);
-        assert_eq!((plain.kernel.as_str(), plain.icount, plain.timeout.as_secs()), ("6.12", false, 300));
+        assert_eq!((plain.kernel.as_str(), plain.icount, plain.timeout.as_secs()), ("6.12", false, 1200));
     }
 
     #[test]

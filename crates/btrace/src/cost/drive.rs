@@ -30,6 +30,7 @@ impl Driver {
                     .args(["-c", &command])
                     .stdin(Stdio::null())
                     .stdout(Stdio::null())
+                    .stderr(Stdio::null())
                     .status()?;
                 if !status.success() {
                     return Err(io::Error::other(format!("the command ended with {status}")));

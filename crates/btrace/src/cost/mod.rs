@@ -93,7 +93,7 @@ pub fn run(args: &CostArgs) -> anyhow::Result<()> {
         if target.kind == TargetKind::Tracepoint { &Way::OF_TRACEPOINT } else { &Way::OF_FUNCTION };
     look.all(&ways, &target, own_ways, None, &mut driver, &mut rows, &mut offered)?;
     if offered.is_empty() {
-        bail!("{}: {}", target.label(), first_reason(&rows));
+        bail!("{}: {}", target.label(), no_way(&rows));
     }
     let counts = |o: &Offered| o.seen.hits / o.way.runs();
     let Some(hits) = offered.iter().map(counts).max().filter(|hits| *hits > 0) else {
@@ -165,9 +165,19 @@ pub fn run(args: &CostArgs) -> anyhow::Result<()> {
     }
 }
 
-fn first_reason(rows: &[Row]) -> String {
-    let first = rows.iter().find_map(|row| Some((row.way, row.cost.as_ref().err()?)));
-    first.map_or("no way to trace it".into(), |(way, reason)| format!("no way to trace it; {way}: {reason}"))
+/// Why there is no way to trace it: by the way that is preferred and, where it is another reason, by a kprobe.
+fn no_way(rows: &[Row]) -> String {
+    let mut said = "no way to trace it".to_string();
+    let mut known: Option<&String> = None;
+    let first = rows.first().map(|row| row.way);
+    for row in rows.iter().filter(|row| Some(row.way) == first || row.way == Way::Kprobe) {
+        let Err(reason) = &row.cost else { continue };
+        if known.is_none_or(|known| known != reason) {
+            said += &format!("; {}: {reason}", row.way);
+            known = Some(reason);
+        }
+    }
+    said
 }
 
 /// The programs that look.
@@ -390,4 +400,21 @@ fn is_of_the_scheduler(address: u64) -> bool {
     edge("__sched_text_start")
         .zip(edge("__sched_text_end"))
         .is_some_and(|(from, to)| (from..to).contains(&address))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn that_there_is_no_way_has_a_reason_for_each_kind() {
+        let row = |way, reason: &str| Row { way, on: None, cost: Err(reason.into()) };
+        let rows = [row(Way::Fentry, "notrace"), row(Way::Fexit, "notrace"), row(Way::Kprobe, "not allowed")];
+        assert_eq!(no_way(&rows), "no way to trace it; fentry: notrace; kprobe: not allowed");
+        assert_eq!(no_way(&[row(Way::TpBtf, "refused")]), "no way to trace it; tp_btf: refused");
+        assert_eq!(
+            no_way(&[row(Way::Fentry, "refused"), row(Way::Kprobe, "refused")]),
+            "no way to trace it; fentry: refused"
+        );
+    }
 }

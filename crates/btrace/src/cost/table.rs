@@ -28,6 +28,18 @@ impl Cost {
     }
 }
 
+/// Rounds that it takes for a spread to tell anything. (Instructions are counted, and a round takes the least of a hundred rows.)
+pub const LEAST_ROUNDS: u32 = 3;
+
+/// Nanoseconds of an act beside which a hit is lost.
+const LONG: f64 = 1e6;
+
+/// The column that a spread begins in.
+const SPREAD: usize = 4;
+
+/// Blanks between columns.
+const GAP: &str = "  ";
+
 /// A way, and what came of it.
 #[derive(Clone, Debug)]
 pub struct Row {
@@ -39,6 +51,25 @@ pub struct Row {
 }
 
 impl Row {
+    /// Its cells: method, calls, branches, what a hit takes, and its spread in three.
+    fn columns(&self) -> [String; 7] {
+        let none = || "-".to_string();
+        let Ok(cost) = &self.cost else {
+            return [self.name(), none(), none(), none(), none(), String::new(), String::new()];
+        };
+        let (low, counts, high) = cost.per_hit;
+        [
+            self.name(),
+            cost.path.as_ref().map_or_else(|_| none(), |path| path.depth().to_string()),
+            cost.branches.as_ref().map_or_else(|_| none(), ToString::to_string),
+            // A figure that the place without a program exceeds is none.
+            if cost.is_lost() { "noise".into() } else { number(counts) },
+            number(low),
+            "to".into(),
+            number(high),
+        ]
+    }
+
     fn name(&self) -> String {
         match &self.on {
             Some(function) => format!("{} on {function}", self.way),
@@ -84,32 +115,47 @@ impl Table {
             number(self.bare),
             self.unit()
         );
-        let width = self.rows.iter().map(|r| r.name().len()).max().unwrap_or(0).max(6);
-        let per_hit = if self.exact { "INSNS/HIT" } else { "NS/HIT" };
-        let _ = writeln!(out, "{:<width$}  CALLS  BRANCHES  {per_hit:>9}  SPREAD", "METHOD");
-        for row in &self.rows {
-            match &row.cost {
-                Ok(cost) => {
-                    let calls = cost.path.as_ref().map_or("-".to_string(), |p| p.depth().to_string());
-                    let branches = cost.branches.as_ref().map_or("-".to_string(), ToString::to_string);
-                    let (low, counts, high) = cost.per_hit;
-                    let _ = writeln!(
-                        out,
-                        "{:<width$}  {calls:>5}  {branches:>8}  {:>9}  {} to {}",
-                        row.name(),
-                        number(counts),
-                        number(low),
-                        number(high)
-                    );
-                    if let (true, Ok(path)) = (verbose, &cost.path) {
-                        for (frame, jumped) in path.whole() {
-                            let jumped = if jumped { "  (jumps on: no call, no frame)" } else { "" };
-                            let _ = writeln!(out, "    {}{jumped}", shown(frame));
-                        }
-                    }
-                }
-                Err(_) => {
-                    let _ = writeln!(out, "{:<width$}      -         -          -  -", row.name());
+        let header = [
+            "METHOD",
+            "CALLS",
+            "BRANCHES",
+            if self.exact { "INSNS/HIT" } else { "NS/HIT" },
+            "SPREAD",
+            "",
+            "",
+        ];
+        let rows: Vec<[String; 7]> = self.rows.iter().map(Row::columns).collect();
+        let width = |column: usize| {
+            let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
+            // What stands above the spread is above all of it.
+            let title = header.get(column).filter(|_| column < SPREAD).map_or(0, |title| title.len());
+            cells.max().unwrap_or(0).max(title)
+        };
+        let widths: Vec<usize> = (0..header.len()).map(width).collect();
+        let header = header.map(String::from);
+        for (at, cells) in std::iter::once(&header).chain(&rows).enumerate() {
+            let mut line = String::new();
+            for (column, (cell, width)) in cells.iter().zip(&widths).enumerate() {
+                let gap = match column {
+                    0 => "",
+                    // `LOW to HIGH`
+                    SPREAD.. if column > SPREAD => " ",
+                    _ => GAP,
+                };
+                // Names and the spread's title begin where their column does.
+                let left = column == 0 || (at == 0 && column >= SPREAD);
+                let _ = match left {
+                    true => write!(line, "{gap}{cell:<width$}"),
+                    false => write!(line, "{gap}{cell:>width$}"),
+                };
+            }
+            let _ = writeln!(out, "{}", line.trim_end());
+            let path =
+                at.checked_sub(1).and_then(|row| self.rows.get(row)?.cost.as_ref().ok()?.path.as_ref().ok());
+            if let (true, Some(path)) = (verbose, path) {
+                for (frame, jumped) in path.whole() {
+                    let jumped = if jumped { "  (jumps on: no call, no frame)" } else { "" };
+                    let _ = writeln!(out, "    {}{jumped}", shown(frame));
                 }
             }
         }
@@ -150,9 +196,12 @@ impl Table {
         if costs.iter().any(|cost| cost.is_lost()) {
             let why = match self.exact {
                 true => "what hits the place takes another way from time to time; more --rounds help",
+                false if self.bare > LONG => {
+                    "what hits the place takes far longer than a hit, and not always as long; a -c that hits it many times helps"
+                }
                 false => "the machine is busy; more --rounds, or a quieter time, help",
             };
-            lines.push(format!("the spread reaches below nothing: {why}"));
+            lines.push(format!("noise: the spread reaches below nothing: {why}"));
         }
         let hits: Vec<u64> =
             self.rows.iter().filter_map(|r| Some(r.cost.as_ref().ok()?.hits / r.way.runs())).collect();
@@ -186,6 +235,10 @@ impl Table {
         costs().find(|(_, cost)| cost.per_hit.1 <= bound)
     }
 
+    fn has_too_few_rounds(&self) -> bool {
+        !self.exact && self.rounds < LEAST_ROUNDS
+    }
+
     /// One line, as one friend to another.
     pub fn recommendation(&self) -> String {
         let told = |row: &Row, cost: &Cost| {
@@ -196,6 +249,12 @@ impl Table {
             }
         };
         let at_entry = |row: &Row| !row.way.sees_return();
+        if self.has_too_few_rounds() && self.rows.iter().any(|row| row.cost.is_ok()) {
+            let rounds = if self.rounds == 1 { "1 round shows" } else { "2 rounds show" };
+            return format!(
+                "recommended: nothing yet, {rounds} no spread by which times could be told apart; --rounds {LEAST_ROUNDS} or more"
+            );
+        }
         let Some((first, cost)) = self.best(at_entry).or_else(|| self.best(|_| true)) else {
             return "recommended: nothing, this kernel offers no way".into();
         };
@@ -306,7 +365,7 @@ mod tests {
             acts: 10,
             bare: 100.0,
             exact,
-            rounds: 1,
+            rounds: 7,
             unrecorded: Some("none".into()),
             rows,
         }
@@ -351,6 +410,38 @@ mod tests {
         }
         let line = table(false, vec![lost, row(Way::Fentry, None, 40.0, 2)]).recommendation();
         assert_eq!(line, "recommended: fentry (2 calls, 40.0 ns a hit)");
+    }
+
+    #[test]
+    fn too_few_rounds_recommend_nothing() {
+        let rows = vec![row(Way::TpBtf, None, 42.0, 3), row(Way::RawTp, None, 40.0, 3)];
+        let line = |rounds, exact| Table { rounds, ..table(exact, rows.clone()) }.recommendation();
+        assert!(line(1, false).starts_with("recommended: nothing yet, 1 round shows no spread"));
+        assert!(line(2, false).starts_with("recommended: nothing yet, 2 rounds show no spread"));
+        assert!(line(2, false).ends_with("; --rounds 3 or more"));
+        assert!(line(3, false).starts_with("recommended: tp_btf ("));
+        assert!(line(1, true).starts_with("recommended: raw_tp ("), "instructions have no spread");
+    }
+
+    #[test]
+    fn columns_stay_columns_and_what_is_noise_is_no_figure() {
+        let mut outlier = row(Way::KretprobeMulti, Some("tcp_v4_rcv"), -15_568_906.0, 12);
+        if let Ok(cost) = &mut outlier.cost {
+            cost.per_hit = (-15_568_906.0, -12.0, 1_234_567_890.0);
+        }
+        let refused = Row { way: Way::Fsession, on: None, cost: Err("not here".into()) };
+        let mut table = table(false, vec![row(Way::Fentry, None, 40.0, 2), outlier, refused]);
+        table.bare = 16e6;
+        let text = table.text(false);
+        let wanted = "METHOD                         CALLS  BRANCHES  NS/HIT  SPREAD\n\
+                      fentry                             2         -    40.0       40.0 to       40.0\n\
+                      kretprobe_multi on tcp_v4_rcv     12         -   noise  -15568906 to 1234567890\n\
+                      fsession                           -         -       -          -\n\n";
+        assert!(text.contains(wanted), "{text}");
+        assert!(
+            text.contains("\nnoise: the spread reaches below nothing: what hits the place takes far longer"),
+            "{text}"
+        );
     }
 
     #[test]

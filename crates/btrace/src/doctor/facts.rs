@@ -2,6 +2,8 @@
 
 use super::Verdict;
 use super::system::{self, CAPABILITIES, Capabilities};
+use crate::branch_records;
+use bpf::BranchFilter;
 use std::io::ErrorKind;
 use std::path::Path;
 use trace::Kernel;
@@ -81,8 +83,9 @@ pub fn ask() -> (Vec<Finding>, Verdict) {
         findings.group = "Files and limits";
         files(&mut findings, None, &limits);
         let reason = "there are no types of the kernel to read".to_string();
-        let mut works: Vec<_> =
-            ["-k", "-p", "-t", "-c", "--output-stack"].map(|o| (o, Err(reason.clone()))).into();
+        let mut works: Vec<_> = ["-k", "-p", "-t", "-c", "--output-stack", "--output-path", "--output-lbr"]
+            .map(|o| (o, Err(reason.clone())))
+            .into();
         works.push((
             "-d",
             disassembly(symbols::find("_stext").is_ok_and(|all| all.iter().any(|s| s.address != 0))),
@@ -569,6 +572,18 @@ fn verdict(
         true => Ok(()),
         false => Err("stacks are taken, but kallsyms hides the addresses that give them names".into()),
     });
+    let path = functions.clone().and_then(|()| {
+        trace::path::can_be_had()?;
+        any_of(&["kprobe"], "basic blocks")?;
+        any_of(&["kretprobe"], "returns")?;
+        disassembly(files.addresses)
+    });
+    let lbr = anything.clone().and_then(|()| {
+        if !abilities::helper(kernel, "BPF_FUNC_get_branch_snapshot") {
+            return Err("this kernel gives BPF programs no branch records (since 5.16)".into());
+        }
+        branch_records::record(BranchFilter::ANY).map(drop).map_err(|error| format!("{error:#}"))
+    });
     let cgroup = anything.and_then(|()| {
         if let Err(refusal) = abilities::cgroups(kernel) {
             Err(refusal.to_string())
@@ -586,6 +601,8 @@ fn verdict(
             ("-c", command),
             ("-d", disassembly(files.addresses)),
             ("--output-stack", stack),
+            ("--output-path", path),
+            ("--output-lbr", lbr),
             ("--filter-cgroup", cgroup),
         ],
     }

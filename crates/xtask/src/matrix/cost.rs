@@ -12,7 +12,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "cost: of a function every way is listed, a trampoline is the shortest, a kprobe longer, nothing stays",
         command: r"
             workloads bpf-objects >/tmp/before
-            btrace cost tcp_connect --rounds 1 --json; s=$?
+            btrace cost tcp_connect --rounds 3 --json; s=$?
             workloads only-objects /tmp/before || exit 99
             exit $s",
         judge: |ran| {
@@ -40,7 +40,7 @@ pub(super) const CHECKS: &[Check] = &[
         command: r"
             workloads bpf-objects >/tmp/before
             target=sched_process_exec; grep -q netlink_extack /sys/kernel/tracing/available_events && target=netlink_extack
-            [ $target = netlink_extack ] && btrace cost $target --rounds 1 --json || btrace cost $target --rounds 1 --json -c /bin/true; s=$?
+            [ $target = netlink_extack ] && btrace cost $target --rounds 3 --json || btrace cost $target --rounds 3 --json -c /bin/true; s=$?
             workloads only-objects /tmp/before || exit 99
             exit $s",
         judge: |ran| {
@@ -61,7 +61,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "cost: the machine code on the way: what is patched, the trampoline, what it calls, a program",
         command: r"
             target=sched_process_exec; grep -q netlink_extack /sys/kernel/tracing/available_events && target=netlink_extack
-            [ $target = netlink_extack ] && btrace cost $target --rounds 1 --disasm || btrace cost $target --rounds 1 --disasm -c /bin/true",
+            [ $target = netlink_extack ] && btrace cost $target --rounds 3 --disasm || btrace cost $target --rounds 3 --disasm -c /bin/true",
         judge: |ran| {
             ensure!(ran.status == 0, "exit status {}", ran.status);
             ensure!(ran.stderr.matches("no source lines").count() <= 1, "{}", ran.stderr);
@@ -103,7 +103,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "cost: a module's function, by a command that calls it",
         command: r#"
             [ -e /sys/module/btrace_shapes ] || { insmod /lab/btrace_shapes.ko || exit 98; mine=1; }
-            btrace cost btrace_shapes:bs_int8 --rounds 1 --json -c 'echo 1 >/sys/module/btrace_shapes/parameters/run'
+            btrace cost btrace_shapes:bs_int8 --rounds 3 --json -c 'echo 1 >/sys/module/btrace_shapes/parameters/run'
             s=$?; [ "$mine" ] && rmmod btrace_shapes; exit $s"#,
         judge: |ran| {
             if ran.status == 2 {
@@ -141,7 +141,7 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "cost: without branch records the table says why",
-        command: "btrace cost vfs_read --rounds 1 --json",
+        command: "btrace cost vfs_read --rounds 3 --json",
         judge: |ran| {
             let table = table(ran)?;
             let remarks = table["remarks"].to_string();
@@ -159,12 +159,12 @@ pub(super) const CHECKS: &[Check] = &[
         command: feeding!(
             r#"
             feed "ksys_read+0x20>vfs_read+0x0 vfs_read+0x4>enter $own"
-            btrace cost vfs_read --rounds 1 --json || exit
+            btrace cost vfs_read --rounds 3 --json || exit
             # They begin amid the way.
             feed "$own"
-            btrace cost vfs_read --rounds 1 --json || exit
+            btrace cost vfs_read --rounds 3 --json || exit
             echo 0 >$p/returned
-            btrace cost vfs_read --rounds 1 --json; s=$?; echo -1 >$p/returned; exit $s"#
+            btrace cost vfs_read --rounds 3 --json; s=$?; echo -1 >$p/returned; exit $s"#
         ),
         judge: |ran| {
             ensure!(ran.status == 0, "exit status {}: {}", ran.status, ran.stderr);
@@ -200,6 +200,53 @@ pub(super) const CHECKS: &[Check] = &[
                 remarks.contains("branches unknown: the kernel gave no branch records: ENOENT"),
                 "{remarks}"
             );
+            Ok(())
+        },
+    },
+    Check {
+        name: "cost: of a function that takes no probe it is said that it does not, not that the kernel has none",
+        command: "btrace cost __schedule --rounds 1 --json",
+        judge: |ran| {
+            let why = "kprobes are not allowed on it: noinstr, notrace, or one of kprobes' own";
+            // Kernels that have no way to it at all refuse; some are allowed a kprobe there.
+            if ran.status == 2 {
+                ensure!(ran.stderr.lines().count() == 1, "{}", ran.stderr);
+                ensure!(
+                    ran.stderr.contains("fentry: its entry cannot be patched (it is notrace"),
+                    "{}",
+                    ran.stderr
+                );
+                ensure!(ran.stderr.contains(why), "{}", ran.stderr);
+                return Ok(());
+            }
+            let table = table(ran)?;
+            let kprobe = method(&table, "kprobe")?;
+            let reason = kprobe["reason"].as_str().unwrap_or_default();
+            ensure!(kprobe["offered"] == true || reason.contains(why), "{table}");
+            Ok(())
+        },
+    },
+    Check {
+        name: "cost: too few rounds recommend nothing; what a command says is thrown away; a long command's columns hold",
+        command: r"
+            btrace cost vfs_read --rounds 2 | tail -n 1
+            btrace cost vfs_read --rounds 3 -c 'cat /proc/version; echo said >&2; sleep 0.05'",
+        judge: |ran| {
+            ensure!(ran.status == 0, "exit status {}", ran.status);
+            ensure!(!ran.stderr.contains("said"), "{}", ran.stderr);
+            let mut lines = ran.stdout.lines();
+            let first = lines.next().unwrap_or_default();
+            ensure!(first.starts_with("recommended: nothing yet, 2 rounds show no spread"), "{first}");
+            let head = lines.clone().find(|line| line.starts_with("METHOD ")).context("no table")?;
+            let ends = head.find("NS/HIT").context("no times")? + "NS/HIT".len();
+            let rows: Vec<&str> =
+                lines.skip_while(|line| *line != head).skip(1).take_while(|line| !line.is_empty()).collect();
+            ensure!(rows.len() >= 9, "{rows:#?}");
+            for row in rows {
+                // Each time ends where the title ends, and a blank follows.
+                let (cells, rest) = row.split_at_checked(ends).with_context(|| row.to_string())?;
+                ensure!(!cells.ends_with(' ') && rest.starts_with("  "), "{row:?} under {head:?}");
+            }
             Ok(())
         },
     },

@@ -67,13 +67,16 @@ pub(super) const CHECKS: &[Check] = &[
         command: r"
             btrace -k vfs_read --output-lbr -c true; echo $?
             btrace -k vfs_read --output-lbr --json -c true; echo $?
-            btrace -k vfs_read --output-lbr --filter-branch call,ret -c true; echo $?",
+            btrace -k vfs_read --output-lbr --filter-branch call,ret -c true; echo $?
+            btrace -k vfs_read --output-lbr --dry-run; echo $?
+            btrace -t sched_switch --output-lbr -c true; echo $?",
         judge: |ran| {
-            ensure!(ran.stdout == "2\n".repeat(3), "{:?}", ran.stdout);
+            ensure!(ran.stdout == "2\n".repeat(5), "{:?}", ran.stdout);
             let lines: Vec<&str> = ran.stderr.lines().collect();
-            ensure!(lines.len() == 3, "{lines:#?}");
-            for line in lines {
-                ensure!(line.contains("; --output-path shows the way"), "{line}");
+            ensure!(lines.len() == 5, "{lines:#?}");
+            for (at, line) in lines.into_iter().enumerate() {
+                // A tracepoint has no path.
+                ensure!(line.contains("; --output-path shows the way") == (at < 4), "{line}");
                 let found = line.contains("no PMU of the CPU") || line.contains("records no branches");
                 let found = found && line.contains("this is a virtual machine");
                 ensure!(found || line.contains(NO_HELPER), "{line}");

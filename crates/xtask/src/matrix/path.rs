@@ -70,7 +70,49 @@ pub(super) const CHECKS: &[Check] = &[
             }
             // EOPNOTSUPP, 95, is made there.
             ensure!(ran.stdout.contains("$0xffffffa1"), "the error's number is in none of the blocks");
+            let made = "; 1 of 1 failing calls had the error from rtnetlink_rcv_msg+0x";
+            let line = ran.stdout.lines().find(|line| line.starts_with(made)).context("no origin")?;
+            ensure!(line.ends_with("mov $0xffffffa1,%eax") || line.contains("$0xffffffa1,"), "{line}");
             ensure!(!ran.stdout.contains(" args=("), "events are printed");
+            Ok(())
+        },
+    },
+    Check {
+        name: "--path-summary --errors: an error that a callee returned is told as that callee's, as text and as JSON",
+        command: "btrace -k filename_lookup --path-summary --errors -c 'ls /nonexistent; true' && btrace -k filename_lookup --path-summary --errors --json \
+                  -c 'ls /nonexistent; true'",
+        judge: |ran| {
+            ensure!(ran.status == 0, "exit status {}", ran.status);
+            let said =
+                "; 1 of 1 failing calls returned what path_lookupat returned, called at filename_lookup+0x";
+            ensure!(ran.stdout.contains(said), "{}", ran.stdout);
+            let object: Value = serde_json::from_str(ran.stdout.lines().last().context("no JSON")?)?;
+            let error = &object["errors"][0];
+            ensure!(
+                error["from"] == "call" && error["call"]["to"] == "path_lookupat" && error["calls"] == 1,
+                "{error}"
+            );
+            Ok(())
+        },
+    },
+    Check {
+        name: "--path-summary: two signals at once end it, and it is printed all the same, to a reader that takes its time",
+        command: r#"
+            mkfifo /tmp/p; (sleep 3; exec cat) </tmp/p >/tmp/out & c=$!
+            rm -f /tmp/said; btrace -k vfs_read --path-summary >/tmp/p 2>/tmp/said & b=$!; until_said running /tmp/said
+            workloads read-zero 3 512
+            kill -STOP $b; kill -TERM $b; kill -INT $b; kill -CONT $b
+            wait $b; echo $?; wait $c; grep -c '^; vfs_read: ' /tmp/out; cat /tmp/said >&2; rm /tmp/p"#,
+        judge: |ran| {
+            ensure!(
+                ran.stdout
+                    == "0
+1
+",
+                "{:?}",
+                ran.stdout
+            );
+            ensure!(ran.stderr.contains(" summed up, 0 lost"), "{}", ran.stderr);
             Ok(())
         },
     },
@@ -186,6 +228,24 @@ pub(super) const CHECKS: &[Check] = &[
         name: "--output-path: too many blocks are refused, with how many there are",
         command: "btrace -k path_openat --output-path --path-blocks 5",
         judge: |ran| refused(ran, "at most 5 are probed (--path-blocks "),
+    },
+    Check {
+        name: "--output-path: of many functions those with too many blocks are told in one line; attaching counts blocks",
+        command: "btrace -k 'vfs_*' --output-path -o /dev/null -c true",
+        judge: |ran| {
+            ensure!(ran.status == 0, "exit status {}", ran.status);
+            let refused: Vec<&str> =
+                ran.stderr.lines().filter(|line| line.contains("more blocks than are left of 512")).collect();
+            let [line] = refused.as_slice() else { anyhow::bail!("{}", ran.stderr) };
+            let told = line.matches("blocks than are left").count();
+            ensure!(
+                told == 1 && line.contains(" (--path-blocks ") && line.contains(" probes all)"),
+                "{line}"
+            );
+            let mut counts = ran.stderr.lines().filter(|line| line.starts_with("btrace: attaching "));
+            ensure!(counts.all(|line| line.contains(" blocks (kprobe)…")), "{}", ran.stderr);
+            Ok(())
+        },
     },
     Check {
         name: "--output-path: Ctrl-C and SIGKILL leave no probe",
