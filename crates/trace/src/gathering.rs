@@ -70,7 +70,7 @@ pub enum Amount {
 /// The room of each table of a plan, by the number of its output.
 ///
 /// Without `by` there is one entry, or one for each probe where those are kept apart, further places of its functions included.
-pub(crate) fn rooms<'p>(probes: &'p [Probe], cpus: usize) -> BTreeMap<usize, (&'p Gathered, Room)> {
+pub(crate) fn rooms(probes: &[Probe], cpus: usize) -> BTreeMap<usize, (&Gathered, Room)> {
     let all = probes.iter().flat_map(|p| &p.layout.asked.gathered);
     let tables: BTreeMap<usize, &Gathered> = all.rev().map(|g| (g.number, g)).collect();
     let keyed = tables.values().filter(|g| !g.keys.is_empty()).count() as u64;

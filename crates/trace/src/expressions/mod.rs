@@ -8,6 +8,7 @@ pub use gathered::{Gathered, Key, KeyKind};
 pub(crate) use shown::VALUE;
 pub use shown::{Shown, ShownKind};
 
+use crate::abilities;
 use crate::error::Error;
 use crate::kernel::Kernel;
 use crate::layout::Captures;
@@ -192,17 +193,17 @@ impl<'k> Compile<'k> {
         }
     }
 
-    /// Why the kernel does not tell what begins with a dollar.
+    /// Why the kernel does not tell what begins with a dollar. Who may load no programs is told that when one is to be loaded.
     fn untold(&self, name: &str, captures: Captures) -> Option<String> {
         match name {
-            "ctx" if !captures.context => Some(
+            "ctx" if !captures.context && !abilities::raw_tp().is_err_and(|refusal| refusal.permission) => Some(
                 "this kernel does not tell where its preempt count is (CONFIG_KALLSYMS_ALL, and types of its variables in BTF, as from 5.12 on)"
                     .into(),
             ),
             "cgroup" => self
                 .no_cgroup
                 .get_or_init(|| {
-                    let refused = crate::abilities::cgroup_id().err()?;
+                    let refused = abilities::cgroup_id().err().filter(|refusal| !refusal.permission)?;
                     Some(format!("this kernel does not tell a task's cgroup (CONFIG_CGROUPS): {refused}"))
                 })
                 .clone(),
