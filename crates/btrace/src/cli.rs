@@ -176,8 +176,9 @@ pub struct Args {
     /// Only events of which this C expression holds: 'skb->len > 100 && skb->dev->ifindex == 1'; F:EXPR is for target F alone
     /// (repeatable: all must hold)
     ///
-    /// It can name the arguments, $retval, $duration (ns), $pid, $tid, $comm, $cpu, $cgroup, $ns, $ctx, $task, enumerators and
-    /// variables of the kernel. What cannot be read, or has NULL on the way, compares as false.
+    /// It can name the arguments, $retval, $duration (ns), $pid, $tid, $comm, $cpu, $cgroup (its id), $ns (the event's time, CLOCK_MONOTONIC),
+    /// $ctx ("task", "softirq", "hardirq", "nmi"), $task, enumerators and variables of the kernel. What cannot be read, or has NULL on
+    /// the way, compares as false.
     #[arg(long, value_name = "[F:]EXPR", allow_hyphen_values = true)]
     pub filter_arg: Vec<String>,
 
@@ -185,7 +186,8 @@ pub struct Args {
     /// (repeatable)
     ///
     /// Functions that say how: str(e[,n]), buf(e,n), hex(e[,n]), ip4, ip6, mac, port, ksym, path. Functions that gather events in the
-    /// kernel instead of showing each: count(), sum(e), min(e), max(e), avg(e), hist(e), lhist(e,low,high,step), each with by (keys).
+    /// kernel instead of showing each: count(), sum(e), min(e), max(e), avg(e), hist(e), lhist(e,low,high,step), each with by (keys), of
+    /// which there is room for 16384 combinations (--dry-run tells).
     #[arg(long, value_name = "[F:]EXPR", allow_hyphen_values = true)]
     pub output_arg: Vec<String>,
 

@@ -6,3 +6,4 @@ pub mod cli;
 pub mod clock;
 pub mod logging;
 pub mod render;
+pub mod words;

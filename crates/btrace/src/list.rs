@@ -4,10 +4,11 @@ use crate::branch_records;
 use crate::cli::{Args, ListArgs};
 use crate::logging::say;
 use crate::output::WriteFailed;
-use crate::run::check_gathering;
+use crate::run::{check_gathering, say_left_out};
+use std::collections::BTreeMap;
 use std::io::Write;
 use trace::{
-    Cgroup, Kernel, Layout, Method, Offers, Plan, Probe, ProgramSpec, Request, ShownKind, TargetKind,
+    Cgroup, Kernel, Layout, Method, Offers, Plan, Probe, ProgramSpec, Request, Room, ShownKind, TargetKind,
     TargetSpec,
 };
 
@@ -123,12 +124,13 @@ pub fn plan(args: &Args, request: &Request) -> anyhow::Result<()> {
     // The CPUs record for this moment only.
     drop(branch_records::start(args)?);
     check_gathering(args, &plan)?;
+    let rooms = plan.rooms()?;
     let mut out = Vec::new();
     for probe in &plan.probes {
         let layout = &probe.layout;
         if layout.asked.is_silent() {
             writeln!(out, "{} {}, gathered, no events", probe.target.label(), probe.method)?;
-            expressions(probe, &mut out)?;
+            expressions(probe, &rooms, &mut out)?;
             continue;
         }
         write!(out, "{} {}, {} bytes an event", probe.target.label(), probe.method, layout.ring_bytes())?;
@@ -142,15 +144,12 @@ pub fn plan(args: &Args, request: &Request) -> anyhow::Result<()> {
             None => writeln!(out)?,
         }
         captures(layout, &mut out)?;
-        expressions(probe, &mut out)?;
+        expressions(probe, &rooms, &mut out)?;
     }
     print(&out)?;
-    for remark in &plan.remarks {
-        say(format_args!("btrace: {remark}"));
-    }
-    for (target, reason) in &plan.refused {
-        say(format_args!("btrace: {target}: not traced: {reason}"));
-    }
+    let refused: Vec<(&str, &str)> =
+        plan.refused.iter().map(|(target, reason)| (target.as_str(), reason.as_str())).collect();
+    say_left_out(&plan.remarks, &refused, plan.targets());
     Ok(())
 }
 
@@ -176,7 +175,7 @@ fn captures(layout: &Layout, out: &mut Vec<u8>) -> std::io::Result<()> {
 }
 
 /// What was asked in C: filters and where they are tested, what is shown and gathered with its types.
-fn expressions(probe: &Probe, out: &mut Vec<u8>) -> std::io::Result<()> {
+fn expressions(probe: &Probe, rooms: &BTreeMap<usize, Room>, out: &mut Vec<u8>) -> std::io::Result<()> {
     let asked = &probe.layout.asked;
     let tracepoint = probe.target.kind == TargetKind::Tracepoint;
     let place = |at_exit: bool| match (tracepoint, at_exit) {
@@ -216,9 +215,25 @@ fn expressions(probe: &Probe, out: &mut Vec<u8>) -> std::io::Result<()> {
             let by = if index == 0 { ", by " } else { ", " };
             write!(out, "{by}({}){}", key.type_name, plain(&key.text))?;
         }
+        if let Some(room) = rooms.get(&gathered.number) {
+            match gathered.keys.is_empty() {
+                true => write!(out, ", in {}", memory(room.bytes))?,
+                false => write!(out, ", room for {} keys, {}", room.keys, memory(room.bytes))?,
+            }
+        }
         writeln!(out)?;
     }
     Ok(())
+}
+
+/// Memory that a table takes: `16 bytes`, `1.9 MiB`.
+fn memory(n: u64) -> String {
+    let tenths = |unit: u64| format!("{}.{}", n / unit, n % unit * 10 / unit);
+    match n {
+        0..1024 => format!("{n} bytes"),
+        1024..1_048_576 => format!("{} KiB", tenths(1 << 10)),
+        _ => format!("{} MiB", tenths(1 << 20)),
+    }
 }
 
 fn bytes(n: u32) -> String {

@@ -18,7 +18,7 @@ mod run;
 mod selftest;
 mod types;
 
-use btrace::{cli, clock, logging, render};
+use btrace::{cli, clock, logging, render, words};
 use clap::error::{ContextKind, ErrorKind};
 use clap::{CommandFactory, Parser};
 use std::process::ExitCode;

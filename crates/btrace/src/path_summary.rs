@@ -3,6 +3,7 @@
 
 use crate::disassemble::{Bytes, Finder, Names, Tables};
 use crate::origin::{Called, Origin, Origins};
+use crate::words;
 use disasm::render::{Options, Plain, Text};
 use disasm::{Arch, Disassembler, Line, Syntax};
 use serde_json::{Value, json};
@@ -236,18 +237,20 @@ impl Tally {
     fn head(&self, out: &mut Vec<u8>) {
         let ran = self.blocks.iter().filter(|count| count.hits > 0).count();
         let mut line = format!(
-            "; {}: {} calls, {} of them failed; {ran} of {} blocks ran",
+            "; {}: {}, {} of them failed; {ran} of {} ran",
             self.code.name,
-            self.calls,
+            words::count(self.calls, "call"),
             self.failed,
-            self.blocks.len()
+            words::count(self.blocks.len() as u64, "block")
         );
         let unknowable = self.unknowable.len();
         if unknowable > 0 {
             line += &format!(", {unknowable} cannot be probed (?)");
         }
         if self.partial > 0 {
-            line += &format!("; {} calls were not seen whole, and more may have run", self.partial);
+            let were = if self.partial == 1 { "was" } else { "were" };
+            let calls = words::count(self.partial, "call");
+            line += &format!("; {calls} {were} not seen whole, and more may have run");
         }
         out.extend_from_slice(line.as_bytes());
         out.push(b'\n');
@@ -297,9 +300,9 @@ impl Tally {
             let bytes = self.code.bytes(block.start, last.end);
             out.extend_from_slice(
                 format!(
-                    "; {} of {} failing calls, and no other, came to {}{}\n",
+                    "; {} of {}, and no other, came to {}{}\n",
                     count.bad,
-                    self.failed,
+                    words::count(self.failed, "failing call"),
                     place(tools, block.start),
                     source(&tools.finder.lines_at(block.start))
                 )

@@ -9,6 +9,7 @@ use crate::output::{Flow, Output};
 use crate::path_summary::Summary;
 use crate::progress::Shown;
 use crate::render::{Renderer, StackOptions, Style, Symbols, colour_wanted};
+use crate::words::count;
 use anyhow::{Context, bail};
 use bpf::{BranchRecords, Held, Signals, Watched};
 use std::collections::{BTreeMap, BTreeSet};
@@ -115,7 +116,13 @@ impl Running {
         check_gathering(args, &plan)?;
         // The types are needed no longer; their memory is better used for events.
         drop(kernel);
-        let mut session = Session::start(&plan, own)?;
+        let mut session = match Session::start(&plan, own, &mut || matches!(signals.next(), Ok(Some(_)))) {
+            Err(trace::Error::Stopped) => {
+                say(format_args!("{STOPPED}"));
+                return Ok(None);
+            }
+            session => session?,
+        };
         // Started after the tracker is attached, so that its fork is seen; held, so that nothing of it is missed.
         let command = args.command.as_deref().map(Held::spawn).transpose()?;
         let mut shown = Shown::new(plan.only_way());
@@ -134,10 +141,7 @@ impl Running {
         say_untraced(&plan, &session);
         output.begin()?;
         let clock = Clock::new()?;
-        let targets = match session.attached() {
-            1 => "1 target".to_string(),
-            n => format!("{n} targets"),
-        };
+        let targets = count(session.attached() as u64, "target");
         say(format_args!("{} btrace is running.. ({targets})", clock.now()));
         say_unprobed(&session);
         let colour = colour_wanted(args.color, output.is_terminal());
@@ -203,7 +207,7 @@ impl Running {
         if matches!(end, End::OutputClosed | End::OutputStuck | End::OutputFailed(_)) {
             self.unwritten = matches!(end, End::OutputStuck) && self.has_tallies();
         } else {
-            end = self.tell_tallies(true)?.unwrap_or(end);
+            end = self.tell_tallies(false)?.unwrap_or(end);
         }
         self.summary()?;
         match end {
@@ -246,7 +250,7 @@ impl Running {
             }
             self.say_losses()?;
             if self.interval.is_some_and(|interval| self.tallied_at.elapsed() >= interval)
-                && let Some(end) = self.tell_tallies(false)?
+                && let Some(end) = self.tell_tallies(true)?
             {
                 return Ok(end);
             }
@@ -363,8 +367,8 @@ impl Running {
         self.summary.is_some() || layouts.any(|layout| !layout.asked.gathered.is_empty())
     }
 
-    /// Prints what was gathered up to now; `last`: the trace is over.
-    fn tell_tallies(&mut self, last: bool) -> anyhow::Result<Option<End>> {
+    /// Prints what was gathered up to now; `interim`: the trace goes on.
+    fn tell_tallies(&mut self, interim: bool) -> anyhow::Result<Option<End>> {
         self.tallied_at = Instant::now();
         if self.interval.is_some() && !self.style.json {
             self.output.buffer.extend_from_slice(format!("{}\n", self.clock.now()).as_bytes());
@@ -373,15 +377,16 @@ impl Running {
             summary.write(&mut self.output.buffer)?;
         }
         self.entries = 0;
+        let now = bpf::monotonic_ns()?;
         for tally in self.session.tallies()? {
             self.entries += tally.entries.len() as u64;
-            self.renderer.tally(&tally, &mut self.output.buffer);
+            self.renderer.tally(&tally, now, interim, &mut self.output.buffer);
         }
-        if last {
+        if !interim {
             self.hear_out()?;
         }
         let end = closed(self.output.flush(self.signals.as_fd()));
-        self.unwritten = last && matches!(end, Some(End::OutputStuck)) && self.has_tallies();
+        self.unwritten = !interim && matches!(end, Some(End::OutputStuck)) && self.has_tallies();
         Ok(end)
     }
 
@@ -401,7 +406,8 @@ impl Running {
         self.session.tend()?;
         let lost = self.session.losses()?.lost;
         if lost > self.said.lost {
-            say(format_args!("btrace: {} events lost: the ring buffer was full", lost - self.said.lost));
+            let more = count(lost - self.said.lost, "event");
+            say(format_args!("btrace: {more} lost: the ring buffer was full"));
             self.said.lost = lost;
         }
         Ok(())
@@ -586,20 +592,25 @@ const REASONS: usize = 3;
 
 /// Names the targets that are not traced, each with its reason; when they are many, the most frequent reasons.
 fn say_untraced(plan: &Plan, session: &Session) {
-    let verbose = log::log_enabled!(log::Level::Debug);
-    let planned = plan.refused.iter().map(|(target, reason)| (target, reason));
-    let failed = session.failed.iter().map(|f| (&f.target, &f.reason));
+    let planned = plan.refused.iter().map(|(target, reason)| (target.as_str(), reason.as_str()));
+    let failed = session.failed.iter().map(|f| (f.target.as_str(), f.reason.as_str()));
     let untraced: Vec<_> = planned.chain(failed).collect();
-    for remark in session.remarks.iter().take(if verbose { usize::MAX } else { NAMED }) {
+    say_left_out(&session.remarks, &untraced, session.attached());
+}
+
+/// Says the remarks, and names the targets that are left out beside those that are traced.
+pub fn say_left_out(remarks: &[String], untraced: &[(&str, &str)], traced: usize) {
+    let verbose = log::log_enabled!(log::Level::Debug);
+    for remark in remarks.iter().take(if verbose { usize::MAX } else { NAMED }) {
         say(format_args!("btrace: {remark}"));
     }
     if verbose || untraced.len() <= NAMED {
-        for (target, reason) in &untraced {
+        for (target, reason) in untraced {
             say(format_args!("btrace: {target}: not traced: {reason}"));
         }
         return;
     }
-    let of = session.attached() + untraced.len();
+    let of = traced + untraced.len();
     let reasons: Vec<String> = untraced.iter().map(|(target, reason)| general(target, reason)).collect();
     let reasons = frequent(reasons.iter().map(String::as_str));
     say(format_args!("btrace: {} of {of} not traced (-v names them): {reasons}", untraced.len()));
@@ -661,11 +672,6 @@ fn closed(written: anyhow::Result<Flow>) -> Option<End> {
         Ok(Flow::Stuck) => Some(End::OutputStuck),
         Err(error) => Some(End::OutputFailed(error)),
     }
-}
-
-/// `1 event`, `2 events`.
-fn count(n: u64, what: &str) -> String {
-    if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
 }
 
 #[cfg(test)]

@@ -119,13 +119,112 @@ fn a_dry_run_tells_what_was_asked() {
         ),
         ("  +", " output at exit: (unsigned long)count + 1, 8 bytes"),
         (
-            "  gathered at exit: ",
-            "hist($duration) by ($comm, count), of (unsigned long), by (char [16])$comm, (size_t)count",
+            "  gathered at exit: hist($duration) by ($comm, count), of (unsigned long), by (char[16])$comm, (size_t)count, room for ",
+            " MiB",
         ),
     ] {
         assert!(lines.iter().any(|l| l.starts_with(begin) && l.ends_with(end)), "{end} in\n{said}");
     }
     let silent = btrace(&["-k", "vfs_read", "--dry-run", "--output-arg", "count()"]);
     let said = String::from_utf8(silent.stdout).expect("text");
-    assert!(said.contains(", gathered, no events\n  gathered at exit: count()\n"), "{said}");
+    let cpus = bpf::possible_cpus().expect("CPUs");
+    let one = |words: usize| match words * 8 * cpus {
+        bytes @ ..1024 => format!("{bytes} bytes"),
+        bytes => format!("{}.{} KiB", bytes >> 10, bytes % 1024 * 10 / 1024),
+    };
+    let wanted = format!(", gathered, no events\n  gathered at exit: count(), in {}\n", one(1));
+    assert!(said.contains(&wanted), "{wanted} in {said}");
+}
+
+/// What a table takes is told: one entry without keys; with them as many as fit, and no more than 16,384.
+#[test]
+fn a_dry_run_tells_the_room_of_tables() {
+    if !has_types() {
+        return;
+    }
+    let asked = |outputs: &[&str]| {
+        let given = outputs.iter().flat_map(|text| ["--output-arg", text]);
+        let all: Vec<&str> = ["-k", "vfs_read", "--dry-run"].into_iter().chain(given).collect();
+        btrace(&all)
+    };
+    let output =
+        asked(&["lhist(count, 0, 1024, 1)", "count() by ($pid)", "lhist(count, 0, 1024, 1) by ($pid)"]);
+    let said = String::from_utf8(output.stdout.clone()).expect("text");
+    let lines: Vec<&str> = said.lines().filter(|l| l.starts_with("  gathered at exit: ")).collect();
+    let [one, counts, many] = lines.as_slice() else { panic!("{said}") };
+    let cpus = bpf::possible_cpus().expect("CPUs");
+    let bytes = 1026 * 8 * cpus;
+    let memory = match bytes {
+        ..1_048_576 => format!("{}.{} KiB", bytes >> 10, bytes % 1024 * 10 / 1024),
+        _ => format!("{}.{} MiB", bytes >> 20, bytes % 1_048_576 * 10 / 1_048_576),
+    };
+    assert!(one.ends_with(&format!("of (unsigned long), in {memory}")), "{one}");
+    assert!(counts.contains(", by (int)$pid, room for 16384 keys, "), "{counts}");
+    let keys = ((64 << 20) / bytes).max(64);
+    assert!(many.contains(&format!(", by (int)$pid, room for {keys} keys, ")), "{many}");
+    // The counters, what entries are made from, and two maps for calls under way.
+    for (keys, most) in [(" by ($pid)", 60), ("", 61)] {
+        let text = format!("count(){keys}");
+        let fine = asked(&vec![text.as_str(); most]);
+        assert_eq!(fine.status.code(), Some(0), "{}", stderr(&fine));
+        let refused = asked(&vec![text.as_str(); most + 1]);
+        let wanted = format!(
+            "btrace: {} --output-arg gather at a target, at most {most} can: a program uses 64 maps",
+            most + 1
+        );
+        let said = stderr(&refused);
+        assert!(
+            refused.status.code() == Some(2) && said.starts_with(&wanted) && said.lines().count() == 1,
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn a_dry_run_says_in_a_line_what_a_trace_says_in_one() {
+    if !has_types() {
+        return;
+    }
+    let glob = ["-k", "vfs_*", "--filter-arg", "count == 3", "--dry-run"];
+    let output = btrace(&glob);
+    let said = stderr(&output);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(
+        said.contains(" not traced (-v names them): ") && said.contains(": --filter-arg: it has no 'count'"),
+        "{said}"
+    );
+    assert_eq!(said.lines().count(), 1, "{said}");
+    let all = stderr(&btrace(&[&glob[..], &["-v"]].concat()));
+    let named = all.lines().filter(|l| l.contains(": not traced: --filter-arg: ")).count();
+    assert!(named > 5 && said.starts_with(&format!("btrace: {named} of ")), "{named}: {all}");
+}
+
+/// The type is that which is meant: an array of characters is one, and `$ctx` is shown by a name.
+#[test]
+fn texts_have_the_type_that_was_declared() {
+    if !has_types() {
+        return;
+    }
+    let outputs = ["p->comm", "$comm", "str(p->comm)", "bprm->filename"];
+    let given = outputs.iter().flat_map(|text| ["--output-arg", text]);
+    let all: Vec<&str> = ["-t", "sched_process_exec", "--dry-run"].into_iter().chain(given).collect();
+    let output = btrace(&all);
+    let said = String::from_utf8(output.stdout.clone()).expect("text");
+    for wanted in
+        ["(char[16])p->comm", "(char[16])$comm", "(char[16])str(p->comm)", "(const char *)bprm->filename"]
+    {
+        assert!(said.contains(&format!(" output: {wanted}, ")), "{wanted} in {said}");
+    }
+    let context = btrace(&["-t", "sched_process_exec", "--dry-run", "--output-arg", "$ctx"]);
+    let (said, refused) = (String::from_utf8(context.stdout.clone()).expect("text"), stderr(&context));
+    match context.status.code() {
+        Some(0) => assert!(said.contains(" output: (enum context)$ctx, "), "{said}"),
+        Some(2) => assert!(
+            refused.starts_with(
+                "btrace: --output-arg: $ctx: this kernel does not tell where its preempt count is"
+            ),
+            "{refused}"
+        ),
+        status => panic!("{status:?}: {refused}"),
+    }
 }

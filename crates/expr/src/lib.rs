@@ -29,6 +29,6 @@ mod types;
 pub use check::{filter, output, value};
 pub use error::{Error, Span};
 pub use lower::{CUT, Compiler, Mark, Room, Source, text_room};
-pub use scope::{Scope, Variable, spelled};
+pub use scope::{Scope, Symbol, Variable, spelled};
 pub use status::Failure;
 pub use types::{IntTy, Tid, Ty, Types};

@@ -28,8 +28,23 @@ pub struct Scope<'a> {
     pub no_retval: String,
     /// Whether `$duration` is known.
     pub duration: bool,
-    /// The address of a kernel variable that BTF does not have.
-    pub symbol: &'a dyn Fn(&str) -> Option<u64>,
+    /// What is known of a kernel variable's address.
+    pub symbol: &'a dyn Fn(&str) -> Symbol,
+    /// Why this kernel does not tell what begins with a dollar (`ctx`), if so: to follow `$ctx: `.
+    pub untold: &'a dyn Fn(&str) -> Option<String>,
+}
+
+/// What is known of the address of a kernel variable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Symbol {
+    /// It is there.
+    At(u64),
+    /// There is such a variable, and its address is hidden.
+    Hidden,
+    /// Of no variable is the address told, so that there may be one of that name.
+    Untold,
+    /// There is none.
+    Unknown,
 }
 
 impl std::fmt::Debug for Scope<'_> {

@@ -202,7 +202,7 @@ pub enum Format {
     Ip4,
     /// A symbol of the kernel.
     Symbol,
-    /// One of `task`, `softirq`, `hardirq`, `NMI`.
+    /// One of `task`, `softirq`, `hardirq`, `nmi`.
     Context,
 }
 

@@ -120,6 +120,26 @@ fn errors_point_at_their_place() {
 
 /// What takes long to type if each level is typed more than once, and what is too much altogether.
 #[test]
+fn what_the_kernel_does_not_tell_is_refused_wherever_it_stands() {
+    let world = common::world();
+    let scope = expr::Scope { untold: &|name| (name == "ctx").then(|| "not here".into()), ..world.scope() };
+    let said = |result: Result<(), expr::Error>, text: &str| {
+        let error = result.expect_err(text);
+        assert_eq!(error.message, "$ctx: not here", "{text}");
+        assert_eq!(error.span.of(text), "$ctx", "{text}");
+    };
+    for text in
+        ["$ctx == \"nmi\"", "\"nmi\" != $ctx", "$ctx in (\"task\", \"nmi\")", "$ctx > 0", "i == 1 || $ctx"]
+    {
+        said(expr::filter(text, &scope).map(drop), text);
+    }
+    for text in ["$ctx", "hex($ctx)", "$ctx + 1", "count() by ($ctx)", "count() by (i, $ctx)", "hist($ctx)"] {
+        said(expr::output(text, &scope).map(drop), text);
+    }
+    expr::filter("$pid == 1", &scope).expect("it is told");
+}
+
+#[test]
 fn deep_and_wide_expressions_are_typed_or_refused_at_once() {
     let world = common::world();
     let scope = world.scope();

@@ -11,7 +11,7 @@ use btf::{Btf, Kind, TypeId};
 use common::image::Random;
 use common::walk::{Arguments, Walk};
 use expr::tree::{Output, Root, Statement, Test};
-use expr::{Compiler, Room, Scope, Source, Tid, Ty, Types, Variable};
+use expr::{Compiler, Room, Scope, Source, Symbol, Tid, Ty, Types, Variable};
 use std::cell::RefCell;
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
@@ -228,7 +228,10 @@ fn every_expression_is_accepted() {
         .lines()
         .filter_map(|line| Some(line.split_ascii_whitespace().nth(2)?.to_string()))
         .collect();
-    let symbol = |name: &str| symbols.contains(name).then_some(0xffff_ffff_8000_0000);
+    let symbol = |name: &str| match symbols.contains(name) {
+        true => Symbol::At(0xffff_ffff_8000_0000),
+        false => Symbol::Unknown,
+    };
     let walk = RefCell::new(Walk::new(&kernel, &types, &|name| symbols.contains(name)));
     let cpus = common::run::cpus();
     let mut tally = Tally::default();
@@ -245,6 +248,7 @@ fn every_expression_is_accepted() {
             no_retval: "a tracepoint returns nothing".into(),
             duration: false,
             symbol: &symbol,
+            untold: &|_| None,
         };
         let walk = &mut walk.borrow_mut();
         walk.begin(random, Arguments { args: &point.args });
@@ -332,7 +336,8 @@ fn loads_and_probe_reads_agree() {
         retval: None,
         no_retval: String::new(),
         duration: false,
-        symbol: &|_| None,
+        symbol: &|_| Symbol::Unknown,
+        untold: &|_| None,
     };
     let mut walk = Walk::new(&kernel, &types, &|_| false);
     let (mut values, mut failures, mut wrong) = (0, 0, Vec::new());

@@ -5,7 +5,7 @@ use crate::random::Random;
 use asm::{Func, MapId, Memory, Options, Program, Reg, Size};
 use btf::{Btf, Builder, Kind, NewMember, TypeId};
 use expr::tree::{Output, Root, Statement, Test};
-use expr::{Compiler, Failure, Room, Scope, Source, Tid, Types, Variable, eval};
+use expr::{Compiler, Failure, Room, Scope, Source, Symbol, Tid, Types, Variable, eval};
 
 const SEEDS: &[&str] = &[
     "skb->dev->ifindex == 1 && skb->len > 100",
@@ -215,7 +215,12 @@ impl ExprFuzz {
             retval: Some(Variable { name: String::new(), ty: expr::Ty::INT, spelled: None }),
             no_retval: String::new(),
             duration: true,
-            symbol: &|name| (name == "jiffies").then_some(0xffff_ffff_8200_0000),
+            symbol: &|name| match name {
+                "jiffies" => Symbol::At(0xffff_ffff_8200_0000),
+                "init_task" => Symbol::Hidden,
+                _ => Symbol::Untold,
+            },
+            untold: &|name| (name == "cgroup").then(|| "it is not told".into()),
             types,
         }
     }

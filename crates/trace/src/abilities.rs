@@ -168,6 +168,21 @@ pub fn cgroups(kernel: &Kernel) -> Answer {
         .ok_or_else(|| missing("this kernel's programs cannot tell the cgroup of a task"))
 }
 
+/// The id of the current task's cgroup, as `$cgroup` asks for it: without CONFIG_CGROUPS programs have no such helper.
+pub fn cgroup_id() -> Answer {
+    let mut program = asm::Program::new("cgroup_id", "cgroup");
+    program.main(|f| {
+        f.line("cgroup", 1, 1);
+        let id = f.call(asm::Helper::GET_CURRENT_CGROUP_ID, &[]);
+        f.ret(id);
+    });
+    let defect = |error: &dyn fmt::Display| missing(&error.to_string());
+    let code = program.assemble(&asm::Options::default()).map_err(|e| defect(&e))?;
+    let insns = code.relocate(|_| -1).map_err(|e| defect(&e))?;
+    let load = bpf::Load::new("cgroup_id", bpf::ProgType::RawTracepoint, &insns);
+    bpf::Program::load(&load).map(drop).map_err(refusal)
+}
+
 /// Holding a command before its first instruction, as `-c` does: a shell is started and killed before it ran.
 pub fn hold_command() -> Answer {
     bpf::Held::spawn(":").map(drop).map_err(refusal)

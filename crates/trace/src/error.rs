@@ -101,6 +101,16 @@ pub enum Error {
         /// What is wrong, and where.
         source: expr::Error,
     },
+    /// More is gathered than a program can have tables for.
+    #[error(
+        "{wanted} --output-arg gather at a target, at most {most} can: a program uses 64 maps, some of them for other things"
+    )]
+    TooManyTables {
+        /// How many do.
+        wanted: usize,
+        /// How many can.
+        most: usize,
+    },
     /// The caller wanted no more of it.
     #[error("stopped")]
     Stopped,

@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::expressions::Gathered;
-use crate::plan::Plan;
+use crate::plan::{Plan, Probe};
 use bpf::{Map, MapType};
 use expr::tree::Function;
 use std::collections::BTreeMap;
@@ -10,8 +10,26 @@ use std::collections::BTreeMap;
 /// Memory of one table, all CPUs together: fewer keys where a value is large or the CPUs are many.
 const MOST_MEMORY: u64 = 64 << 20;
 
-/// Keys of a table, at most and at least.
+/// Memory of all tables, which they share evenly.
+const MOST_OF_ALL: u64 = 256 << 20;
+
+/// Keys of a table, at least and at most.
 const KEYS: (u64, u64) = (64, 16384);
+
+/// What the kernel keeps of an entry beside its key and values (`struct htab_elem`, the pointer to the values), about.
+const ENTRY: u64 = 64;
+
+/// Maps that a program can use (`MAX_USED_MAPS`, include/linux/bpf_verifier.h).
+const MOST_MAPS: usize = 64;
+
+/// What a table has room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// Combinations of keys.
+    pub keys: u32,
+    /// Memory that it takes, all CPUs together, about.
+    pub bytes: u64,
+}
 
 /// What an output has gathered.
 #[derive(Clone, Debug)]
@@ -49,20 +67,60 @@ pub enum Amount {
     Buckets(Vec<u64>),
 }
 
-/// The tables of a plan by the numbers of their outputs, and what new entries are made from.
-pub(crate) fn maps(plan: &Plan) -> Result<(Vec<Option<Map>>, Option<Map>), Error> {
+/// The room of each table of a plan, by the number of its output.
+///
+/// Without `by` there is one entry, or one for each probe where those are kept apart, further places of its functions included.
+pub(crate) fn rooms(probes: &[Probe], cpus: usize) -> BTreeMap<usize, (&Gathered, Room)> {
+    let all = probes.iter().flat_map(|p| &p.layout.asked.gathered);
+    let tables: BTreeMap<usize, &Gathered> = all.rev().map(|g| (g.number, g)).collect();
+    let keyed = tables.values().filter(|g| !g.keys.is_empty()).count() as u64;
+    let most = MOST_MEMORY.min(MOST_OF_ALL / keyed.max(1));
+    let room = |gathered: &Gathered| {
+        let values = u64::from(gathered.words()) * 8 * cpus as u64;
+        if gathered.is_one() {
+            return Room { keys: 1, bytes: values };
+        }
+        let keys = match gathered.keys.is_empty() {
+            true => (2 * probes.len() as u64).clamp(1, KEYS.1),
+            false => (most / values.max(1)).clamp(KEYS.0, KEYS.1),
+        };
+        let bytes = keys * (values + u64::from(gathered.key_size()) + ENTRY);
+        Room { keys: keys as u32, bytes }
+    };
+    tables.into_iter().map(|(number, gathered)| (number, (gathered, room(gathered)))).collect()
+}
+
+/// Refuses more tables than a program can use beside its other maps.
+pub(crate) fn check(probes: &[Probe], others: usize) -> Result<(), Error> {
+    let most = MOST_MAPS.saturating_sub(others);
+    let of = |probe: &Probe| probe.layout.asked.gathered.len();
+    let wanted = probes.iter().map(of).max().unwrap_or(0);
+    if wanted > most {
+        return Err(Error::TooManyTables { wanted, most });
+    }
+    Ok(())
+}
+
+/// The tables of a plan by the numbers of their outputs, and what new entries are made from. `stop` is asked before each: the kernel
+/// takes its time for a large one.
+pub(crate) fn maps(
+    plan: &Plan,
+    stop: &mut dyn FnMut() -> bool,
+) -> Result<(Vec<Option<Map>>, Option<Map>), Error> {
     let mut tables: Vec<Option<Map>> = Vec::new();
     let mut largest = 0;
-    let cpus = bpf::possible_cpus()? as u64;
-    for gathered in plan.probes.iter().flat_map(|p| &p.layout.asked.gathered) {
-        if tables.len() <= gathered.number {
-            tables.resize_with(gathered.number + 1, || None);
+    for (number, (gathered, room)) in rooms(&plan.probes, bpf::possible_cpus()?) {
+        if stop() {
+            return Err(Error::Stopped);
         }
-        let Some(table) = tables.get_mut(gathered.number).filter(|table| table.is_none()) else { continue };
-        let (key, value) = (gathered.key_size(), gathered.words() * 8);
-        let keys = (MOST_MEMORY / (u64::from(value) * cpus).max(1)).clamp(KEYS.0, KEYS.1);
-        largest = largest.max(value);
-        *table = Some(Map::create(MapType::PerCpuHash, "gathered", key, value, keys as u32)?);
+        tables.resize_with(number, || None);
+        let value = gathered.words() * 8;
+        tables.push(Some(if gathered.is_one() {
+            Map::create(MapType::PerCpuArray, "gathered", 4, value, room.keys)?
+        } else {
+            largest = largest.max(value);
+            Map::create(MapType::PerCpuHash, "gathered", gathered.key_size(), value, room.keys)?
+        }));
     }
     let zeros = (largest > 0).then(|| Map::create(MapType::Array, "zeros", 4, largest, 1)).transpose()?;
     Ok((tables, zeros))
@@ -78,6 +136,8 @@ pub(crate) fn tally<'p>(gathered: &'p Gathered, table: &Map) -> Result<Tally<'p>
     })?;
     for mut key in keys {
         let Some(value) = table.lookup(&key)? else { continue };
+        // An array's index, where there is one entry.
+        key.resize(gathered.key_size() as usize, 0);
         let words = gathered.words() as usize;
         let per_cpu: Vec<u64> =
             value.chunks_exact(8).filter_map(|c| c.try_into().ok()).map(u64::from_ne_bytes).collect();

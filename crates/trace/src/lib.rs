@@ -68,7 +68,7 @@ pub use event::{Event, Frames, Hits, Note, Output, OutputValue, Stack, Text, Val
 pub use expressions::{Asked, Expressions, Gathered, Key, KeyKind, Shown, ShownKind, Written};
 pub use faults::Fault;
 pub use filter::{Comm, Filter, PidNamespace};
-pub use gathering::{Amount, Entry, Tally};
+pub use gathering::{Amount, Entry, Room, Tally};
 pub use kernel::Kernel;
 pub use layout::{Argument, Layout, StringField};
 pub use list::{Listed, Offers, list, list_programs};

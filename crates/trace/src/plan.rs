@@ -6,6 +6,7 @@ use crate::danger;
 use crate::error::Error;
 use crate::expressions::{Compile, Gathered, Key};
 use crate::filter::Filter;
+use crate::gathering::{self, Room};
 use crate::kernel::{Kernel, Newer, TaskFields};
 use crate::layout::{Captures, End, Layout};
 use crate::path::{self, Code};
@@ -150,6 +151,17 @@ impl Plan {
         Ok(plan)
     }
 
+    /// Targets that are traced.
+    pub fn targets(&self) -> usize {
+        self.probes.iter().filter(|probe| !probe.is_paired_entry()).count()
+    }
+
+    /// The room of each table that events are gathered in, by the number of its output.
+    pub fn rooms(&self) -> Result<BTreeMap<usize, Room>, Error> {
+        let rooms = gathering::rooms(&self.probes, bpf::possible_cpus()?);
+        Ok(rooms.into_iter().map(|(number, (_, room))| (number, room)).collect())
+    }
+
     /// Whether it is of thousands of functions, which slow down the kernel: what can be read of it is better read before.
     pub fn is_vast(&self) -> bool {
         self.vast
@@ -268,6 +280,7 @@ impl Plan {
         if let (true, Some((target, reason))) = (probes.is_empty(), refused.first()) {
             return Err(Error::AllFailed { count, first: format!("{target}: {reason}") });
         }
+        gathering::check(&probes, other_maps(request, &probes))?;
         let timed = probes.iter().any(|p| p.at_exit) && newer.fsession.is_none();
         let sums = probes.iter().flat_map(|p| &p.layout.asked.gathered).any(Gathered::is_summed);
         let fetch_add = (timed || sums)
@@ -297,6 +310,21 @@ impl Plan {
             codes: Vec::new(),
         })
     }
+}
+
+/// Maps that a program may use beside what it gathers in, whatever it is attached by.
+fn other_maps(request: &Request, probes: &[Probe]) -> usize {
+    let sends = probes.iter().any(|p| !p.layout.asked.is_silent());
+    let exits = probes.iter().any(|p| p.at_exit);
+    let made = probes.iter().flat_map(|p| &p.layout.asked.gathered).any(|gathered| !gathered.is_one());
+    // Counters; what new entries are made from; the ring; calls under way, by a trampoline's programs (cells and calls) or a kprobe's
+    // (kept and blank); the tasks of a command; paths; branch records. Programs that go to parts use no other maps.
+    1 + usize::from(made)
+        + usize::from(sends)
+        + 2 * usize::from(exits)
+        + usize::from(request.filter.followed)
+        + 2 * usize::from(request.path.is_some())
+        + usize::from(request.branches)
 }
 
 /// Where the kernel stack of a task is.

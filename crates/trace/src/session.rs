@@ -81,7 +81,9 @@ pub struct Session {
 
 impl Session {
     /// Makes the maps and, if the filter asks for it, attaches the tracker. Events flow after [`Session::attach`].
-    pub fn start(plan: &Plan, own_tgid: u32) -> Result<Session, Error> {
+    ///
+    /// Given up with [`Error::Stopped`] once `stop` says so: it is asked before each table.
+    pub fn start(plan: &Plan, own_tgid: u32, stop: &mut dyn FnMut() -> bool) -> Result<Session, Error> {
         bpf::raise_limits();
         let rings = Rings::create(plan.rings, plan.ring_size)?;
         let counters = Map::create(MapType::PerCpuArray, "counters", 4, 8, counter::COUNT)?;
@@ -98,7 +100,7 @@ impl Session {
         let snapshots = |bits| Map::create(MapType::Array, "snapshots", 4, snapshots_size(bits), 1);
         let snapshots = plan.branches.map(snapshots).transpose()?;
         let words = plan.probes.iter().filter(|p| p.at_exit).map(|p| stack_words(&p.layout)).max();
-        let (gathered, zeros) = gathering::maps(plan)?;
+        let (gathered, zeros) = gathering::maps(plan, stop)?;
         let has_paths = plan.probes.iter().any(|p| p.layout.path.is_some());
         let paths = match has_paths {
             true => Some([
@@ -162,7 +164,7 @@ impl Session {
 
     /// A session whose programs are loaded only: it has every map that one can name.
     pub(crate) fn for_loading(plan: &Plan) -> Result<Session, Error> {
-        let mut session = Session::start(plan, 0)?;
+        let mut session = Session::start(plan, 0, &mut || false)?;
         if session.maps.calls.is_none() {
             session.maps.calls = Some(Map::create(MapType::Hash, "calls", 8, cell::SIZE, MOST_CALLS)?);
         }

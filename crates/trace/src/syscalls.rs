@@ -154,6 +154,12 @@ pub(crate) fn told(kernel: &Kernel, target: &Target) -> Option<Told> {
     Some(Told { number: at(0, "orig_ax")?, status: at(1, "thread_info.status")? })
 }
 
+/// The argument of a target that is the number of a system call, if one is: `id` of `sys_enter`.
+pub(crate) fn number_argument(kernel: &Kernel, target: &Target) -> Option<u16> {
+    told(kernel, target).filter(|_| target.name == "sys_enter")?;
+    target.params.iter().position(|p| p.name == "id")?.try_into().ok()
+}
+
 /// Whether a function is a system call's, by its name.
 pub(crate) fn is_wrapper(function: &str) -> bool {
     wrapped(function).is_some()

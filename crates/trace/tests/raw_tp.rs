@@ -32,7 +32,7 @@ fn an_untyped_tracepoint_gives_the_same_event() {
     };
     let mut plan = Plan::new(&kernel, &request).expect("plan");
     plan.probes[0].method = Method::RawTp;
-    let mut session = match Session::start(&plan, own) {
+    let mut session = match Session::start(&plan, own, &mut || false) {
         Err(trace::Error::Permission(error)) => {
             eprintln!("SKIP: {error}");
             return;

@@ -12,6 +12,7 @@ mod table;
 
 use crate::branch_records;
 use crate::list::print;
+use crate::words::count;
 use anyhow::{Context, bail};
 use bpf::{BranchFilter, BranchRecords};
 use branches::{Ends, Runs, Taken};
@@ -217,8 +218,12 @@ impl Look<'_> {
                 Err(reason) => rows.push(Row { way: *way, on, cost: Err(reason) }),
                 Ok(seen) => {
                     if let Some(same) = same.filter(|same| *same != seen.hits) {
-                        let reason =
-                            format!("{} is entered {} times for {same} hits", target.name, seen.hits);
+                        let reason = format!(
+                            "{} is entered {} for {}",
+                            target.name,
+                            count(seen.hits, "time"),
+                            count(same, "hit")
+                        );
                         rows.push(Row { way: *way, on, cost: Err(reason) });
                         continue;
                     }

@@ -2,6 +2,7 @@
 
 use super::branches::Taken;
 use super::depth::{Frame, Path};
+use crate::words::count;
 use serde_json::{Value, json};
 use std::fmt::Write;
 use trace::Way;
@@ -214,7 +215,7 @@ impl Table {
             others => format!(", and up to {others} by others meanwhile"),
         };
         if !hits.is_empty() {
-            lines.push(format!("hits: {counted} counted for {} times{others}", self.acts));
+            lines.push(format!("hits: {counted} counted for {}{others}", count(self.acts, "time")));
         }
         lines
     }
@@ -242,7 +243,7 @@ impl Table {
     /// One line, as one friend to another.
     pub fn recommendation(&self) -> String {
         let told = |row: &Row, cost: &Cost| {
-            let calls = cost.path.as_ref().map_or(String::new(), |p| format!("{} calls, ", p.depth()));
+            let calls = cost.path.as_ref().map_or(String::new(), |p| count(p.depth() as u64, "call") + ", ");
             match cost.is_lost() {
                 true => format!("{} ({calls}its time lost in the noise)", row.name()),
                 false => format!("{} ({calls}{} {} a hit)", row.name(), number(cost.per_hit.1), self.unit()),

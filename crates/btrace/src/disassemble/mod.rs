@@ -18,6 +18,7 @@ pub use patched::Tables;
 
 use crate::output::WriteFailed;
 use crate::run::Reported;
+use crate::words::count;
 use anyhow::{Context, bail};
 use btrace::cli::Args;
 use btrace::logging::say;
@@ -261,9 +262,9 @@ fn at_an_instruction(live: &mut Bytes, tools: &mut Tools, one: &Code) -> anyhow:
     }
     if start != one.from {
         say(format_args!(
-            "btrace: {}+{into:#x} lies in an instruction that begins {} bytes before",
+            "btrace: {}+{into:#x} lies in an instruction that begins {} before",
             one.name,
-            one.from - start
+            count(one.from - start, "byte")
         ));
     }
     one.from = start;

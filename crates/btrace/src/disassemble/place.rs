@@ -1,6 +1,7 @@
 //! What `-d -k` names: functions and other code by name, places in them, addresses.
 
 use super::bytes::Names;
+use crate::words::count;
 use anyhow::{Context, anyhow, bail};
 use std::fmt;
 use symbols::{Extent, Symbol, Table};
@@ -102,7 +103,7 @@ impl Place {
                         one.symbol.checked_add(*offset).filter(|at| one.end.is_none_or(|end| *at < end))
                     else {
                         let len = one.end.map_or(0, |end| end - one.symbol);
-                        bail!("{self}: {} has {len} bytes only", one.name);
+                        bail!("{self}: {} has {} only", one.name, count(len, "byte"));
                     };
                     one.from = from;
                 }

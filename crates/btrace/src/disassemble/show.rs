@@ -1,5 +1,6 @@
 //! A function's listing as text or as a JSON object.
 
+use crate::words::count;
 use btrace::cli::Args;
 use disasm::render::{Colour, Options, Plain, Text};
 use disasm::{Disassembler, Flow, Frame, Instruction, Line, Symbol, Symbols, TargetKind};
@@ -85,7 +86,13 @@ fn heading(head: &Head<'_>, out: &mut Vec<u8>) {
         (None, None) => String::new(),
     };
     out.extend_from_slice(
-        format!("; {}{module} at {:#x} ({} bytes)\n", head.name, head.address, head.bytes.len()).as_bytes(),
+        format!(
+            "; {}{module} at {:#x} ({})\n",
+            head.name,
+            head.address,
+            count(head.bytes.len() as u64, "byte")
+        )
+        .as_bytes(),
     );
 }
 

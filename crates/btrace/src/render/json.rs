@@ -8,7 +8,7 @@ use trace::{Event, Probe, Stack, TargetKind, Text, Value};
 /// Renders events as JSON lines.
 pub struct Json {
     probes: Vec<Fixed>,
-    clock: Clock,
+    pub(super) clock: Clock,
     pub(super) stacks: Option<Stacks>,
     paths: Option<Paths>,
     pub(super) symbols: Option<Symbols>,

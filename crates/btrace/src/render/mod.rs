@@ -87,12 +87,14 @@ impl Renderer {
         stacks.take()?.into_lines()
     }
 
-    /// Appends what was gathered of events.
-    pub fn tally(&self, tally: &Tally<'_>, out: &mut Vec<u8>) {
+    /// Appends what was gathered of events, up to that kernel time; `interim`: the trace goes on.
+    pub fn tally(&mut self, tally: &Tally<'_>, time_ns: u64, interim: bool, out: &mut Vec<u8>) {
         match self {
             Renderer::Text(text) => tally::text(tally, text.symbols.as_ref(), out),
             Renderer::Coloured(text) => tally::text(tally, text.symbols.as_ref(), out),
-            Renderer::Json(json) => tally::json(tally, json.symbols.as_ref(), out),
+            Renderer::Json(json) => {
+                tally::json(tally, (time_ns, interim), &mut json.clock, json.symbols.as_ref(), out);
+            }
         }
     }
 

@@ -3,8 +3,10 @@
 use super::json::quoted;
 use super::outputs::{number, number_json};
 use super::{Symbols, decimal};
+use crate::clock::Clock;
+use crate::words;
 use expr::tree::{Format, Function};
-use std::cmp::Reverse;
+use std::cmp::Ordering;
 use std::io::Write;
 use trace::{Amount, Entry, Gathered, Key, KeyKind, Tally};
 
@@ -39,7 +41,9 @@ pub fn text(tally: &Tally<'_>, symbols: Option<&Symbols>, out: &mut Vec<u8>) {
             }
             value => {
                 let amount = match value {
-                    Amount::Mean { sum, count } => format!("{} ({count} events)", mean(*sum, *count)),
+                    Amount::Mean { sum, count } => {
+                        format!("{} ({})", mean(*sum, *count), words::count(*count, "event"))
+                    }
                     Amount::Value(value) => value.to_string(),
                     Amount::Count(count) => count.to_string(),
                     Amount::Buckets(_) => continue,
@@ -55,7 +59,8 @@ pub fn text(tally: &Tally<'_>, symbols: Option<&Symbols>, out: &mut Vec<u8>) {
     }
 }
 
-/// Indices of the entries, those with the most first.
+/// Indices of the entries, those with the most first; of smallest values the smallest, which was asked for. Those that are alike are in
+/// the order of their keys: numbers by their value, texts by their bytes.
 fn order(tally: &Tally<'_>) -> Vec<usize> {
     let size = |entry: &Entry| match &entry.value {
         Amount::Count(count) => i128::from(*count),
@@ -63,13 +68,41 @@ fn order(tally: &Tally<'_>) -> Vec<usize> {
         Amount::Mean { sum, count } => sum / i128::from(*count).max(1),
         Amount::Buckets(counts) => counts.iter().map(|n| i128::from(*n)).sum(),
     };
-    let mut order: Vec<usize> = (0..tally.entries.len()).collect();
-    order.sort_by_key(|at| Reverse(tally.entries.get(*at).map(size)));
-    // Of smallest values the smallest is what was asked for.
-    if tally.gathered.function == Function::Min {
-        order.reverse();
+    let mut entries: Vec<(usize, &Entry)> = tally.entries.iter().enumerate().collect();
+    entries.sort_by(|(_, a), (_, b)| {
+        let most = size(b).cmp(&size(a));
+        let first = if tally.gathered.function == Function::Min { most.reverse() } else { most };
+        let keys = || tally.gathered.keys.iter().map(|key| by_key(key, a, b));
+        first.then_with(|| keys().find(|order| order.is_ne()).unwrap_or(Ordering::Equal))
+    });
+    entries.into_iter().map(|(at, _)| at).collect()
+}
+
+/// The order of two entries by one of their keys.
+fn by_key(key: &Key, a: &Entry, b: &Entry) -> Ordering {
+    let [a, b] = [a, b].map(|entry| part(key, &entry.key));
+    match &key.kind {
+        // Numbers are extended to 8 bytes by their sign.
+        KeyKind::Number { shape, .. } | KeyKind::SystemCall { shape } => {
+            let [x, y] = [a, b].map(|bytes| super::format::number(bytes.get(..8).unwrap_or(bytes)));
+            let is_signed = matches!(
+                shape,
+                btf::Shape::Int { signed: true, .. }
+                    | btf::Shape::Char { signed: true }
+                    | btf::Shape::Enum { signed: true, .. }
+            );
+            let order = if is_signed { x.cast_signed().cmp(&y.cast_signed()) } else { x.cmp(&y) };
+            order.then_with(|| a.cmp(b))
+        }
+        KeyKind::Text => a.cmp(b),
     }
-    order
+}
+
+/// The system call that a key names, and whether a 32-bit program made it.
+fn system_call(key: &[u8]) -> (Option<&'static str>, bool) {
+    let [number, compat] =
+        [key.get(..8), key.get(8..)].map(|part| super::format::number(part.unwrap_or_default()));
+    (trace::syscall_name(number, compat != 0), compat != 0)
 }
 
 fn mean(sum: i128, count: u64) -> String {
@@ -95,6 +128,12 @@ fn keys(gathered: &Gathered, entry: &Entry, symbols: Option<&Symbols>) -> String
         match &key.kind {
             KeyKind::Number { shape, size, format } => {
                 number(shape, *format, bytes.get(..*size as usize).unwrap_or(bytes), symbols, &mut out);
+            }
+            KeyKind::SystemCall { shape } => {
+                number(shape, Format::Plain, bytes.get(..8).unwrap_or(bytes), symbols, &mut out);
+                let (name, compat) = system_call(bytes);
+                let compat = if compat { " compat" } else { "" };
+                say(format_args!(" syscall={}{compat}", name.unwrap_or("?")), &mut out);
             }
             KeyKind::Text => {
                 let (text, cut) = key_text(bytes);
@@ -166,8 +205,14 @@ fn histogram(gathered: &Gathered, counts: &[u64], out: &mut Vec<u8>) {
     }
 }
 
-/// Appends a tally as one JSON object, newline included.
-pub fn json(tally: &Tally<'_>, symbols: Option<&Symbols>, out: &mut Vec<u8>) {
+/// Appends a tally as one JSON object, newline included: what it had come to at that kernel time, while the trace goes on or at its end.
+pub fn json(
+    tally: &Tally<'_>,
+    (time_ns, interim): (u64, bool),
+    clock: &mut Clock,
+    symbols: Option<&Symbols>,
+    out: &mut Vec<u8>,
+) {
     let gathered = tally.gathered;
     out.extend_from_slice(b"{\"tally\":");
     quoted(gathered.text.as_bytes(), out);
@@ -180,7 +225,9 @@ pub fn json(tally: &Tally<'_>, symbols: Option<&Symbols>, out: &mut Vec<u8>) {
         Function::Hist => "hist",
         Function::LHist { .. } => "lhist",
     };
-    say(format_args!(",\"function\":\"{function}\",\"entries\":["), out);
+    say(format_args!(",\"function\":\"{function}\",\"time\":\""), out);
+    clock.utc(time_ns, out);
+    say(format_args!("\",\"time_ns\":{time_ns},\"interim\":{interim},\"entries\":["), out);
     for (index, at) in order(tally).into_iter().enumerate() {
         let Some(entry) = tally.entries.get(at) else { continue };
         out.extend_from_slice(if index > 0 { b",{\"keys\":[" } else { b"{\"keys\":[" });
@@ -192,6 +239,16 @@ pub fn json(tally: &Tally<'_>, symbols: Option<&Symbols>, out: &mut Vec<u8>) {
             match &key.kind {
                 KeyKind::Number { shape, size, format } => {
                     number_json(shape, *format, bytes.get(..*size as usize).unwrap_or(bytes), symbols, out);
+                }
+                KeyKind::SystemCall { shape } => {
+                    number_json(shape, Format::Plain, bytes.get(..8).unwrap_or(bytes), symbols, out);
+                    let (name, compat) = system_call(bytes);
+                    out.extend_from_slice(b",\"syscall\":");
+                    match name {
+                        Some(name) => quoted(name.as_bytes(), out),
+                        None => out.extend_from_slice(b"null"),
+                    }
+                    say(format_args!(",\"compat\":{compat}"), out);
                 }
                 KeyKind::Text => {
                     let (text, cut) = key_text(bytes);

@@ -187,7 +187,11 @@ impl Checker<'_> {
                 {
                     let most = *len;
                     let ty = (**element).clone().pointer();
-                    let pointer = Box::new(self.address(place, ty, span)?);
+                    let declared = place.spelled;
+                    let mut pointer = self.address(place, ty, span)?;
+                    // It is an array, whatever it is read by.
+                    pointer.spelled = declared.or(pointer.spelled);
+                    let pointer = Box::new(pointer);
                     let text = crate::tree::Text::Memory { pointer, most: Some(most) };
                     Ok(Output::Text(text, Some(most.min(MOST_BYTES))))
                 }

@@ -3,13 +3,17 @@
 use super::{Checker, Item};
 use crate::ast::{Node, NodeKind};
 use crate::error::{Error, Span, nearest};
-use crate::scope::Variable;
+use crate::scope::{Symbol, Variable};
 use crate::tree::{Base, Expr, Kind, Place, Root, Text};
 use crate::types::{IntTy, Tid, Ty};
 
 /// What begins with a dollar.
 const SPECIALS: [&str; 11] =
     ["retval", "args", "pid", "tid", "comm", "cpu", "cgroup", "ns", "duration", "ctx", "task"];
+
+/// Why an address is not told.
+const HIDDEN: &str =
+    "it is not in /proc/kallsyms, or hidden there (CONFIG_KALLSYMS_ALL, sysctl kernel.kptr_restrict)";
 
 impl Checker<'_> {
     /// An argument, an enumerator, or a variable of the kernel.
@@ -92,7 +96,16 @@ impl Checker<'_> {
         Item::Place(Place { base, offset: 0, bits: None, ty, spelled, plain: false, span })
     }
 
+    /// Refuses what begins with a dollar and the kernel does not tell: a wrong value would look like any other.
+    pub(super) fn told(&self, name: &str, span: Span) -> Result<(), Error> {
+        match (self.scope.untold)(name) {
+            Some(why) => Err(Error::new(span, format!("${name}: {why}"))),
+            None => Ok(()),
+        }
+    }
+
     pub(super) fn special(&self, name: &str, span: Span) -> Result<Item, Error> {
+        self.told(name, span)?;
         let number = |root, ty| Ok(Item::Value(Expr { kind: Kind::Root(root), ty, spelled: None, span }));
         match name {
             "retval" => match &self.scope.retval {
@@ -127,7 +140,11 @@ impl Checker<'_> {
     /// A variable of the kernel: its address, what it is (void if BTF does not say), as declared.
     fn variable(&self, name: &str, span: Span) -> Result<Option<(Expr, Ty, Option<Tid>)>, Error> {
         let types = &self.scope.types;
-        let address = (self.scope.symbol)(name);
+        let symbol = (self.scope.symbol)(name);
+        let address = match symbol {
+            Symbol::At(address) => Some(address),
+            _ => None,
+        };
         let declared = types.kernel_variable(name).and_then(|(var, per_cpu)| {
             let id = types.btf(var.space)?.get(var.id).ok()?.target()?;
             Some((var, Tid { space: var.space, id }, per_cpu))
@@ -151,14 +168,12 @@ impl Checker<'_> {
                 return Err(Error::new(span, message));
             }
             (None, Some(address)) => Some((constant(address, &Ty::Void), Ty::Void, None)),
-            (Some(_), None) => {
-                let message = format!(
-                    "'{name}' is a variable of the kernel whose address nobody is told: it is not in /proc/kallsyms, or hidden there \
-                     (CONFIG_KALLSYMS_ALL, sysctl kernel.kptr_restrict)"
-                );
+            (None, None) if symbol != Symbol::Hidden => None,
+            (_, None) => {
+                let message =
+                    format!("'{name}' is a variable of the kernel whose address nobody is told: {HIDDEN}");
                 return Err(Error::new(span, message));
             }
-            (None, None) => None,
         })
     }
 
@@ -169,7 +184,18 @@ impl Checker<'_> {
             && self.scope.types.enumerator(name).is_none()
         {
             let Some((mut address, ..)) = self.variable(name, span)? else {
-                return Err(self.unknown(name, of.span));
+                let error = self.unknown(name, of.span);
+                // What has its address taken is a variable, if anything.
+                return Err(match (self.scope.symbol)(name) {
+                    Symbol::Untold if !error.message.contains("did you mean") => {
+                        let target = &self.scope.target;
+                        let message = format!(
+                            "{target} has no '{name}', and if it is a variable of the kernel, nobody is told its address: {HIDDEN}"
+                        );
+                        Error::new(of.span, message)
+                    }
+                    _ => error,
+                });
             };
             address.span = span;
             return Ok(Item::Value(address));

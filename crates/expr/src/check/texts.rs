@@ -15,7 +15,7 @@ pub const MOST_COMPARED: usize = 127;
 const COMM: usize = 15;
 
 /// What `$ctx` can be, in order.
-pub const CONTEXTS: [&str; 4] = ["task", "softirq", "hardirq", "NMI"];
+pub const CONTEXTS: [&str; 4] = ["task", "softirq", "hardirq", "nmi"];
 
 impl Checker<'_> {
     /// A comparison with a text that was written, if it is one.
@@ -129,6 +129,11 @@ impl Checker<'_> {
     /// `any`: whatever it points to; else only characters are a text.
     pub(super) fn text_at(&self, node: &Node, any: bool) -> Result<Text, Error> {
         let item = self.item(node)?;
+        // An array of characters is what it was declared as, whatever its address would be.
+        let array = match &item {
+            Item::Place(Place { ty: Ty::Array(..), spelled, .. }) => *spelled,
+            _ => None,
+        };
         let most = match &item {
             Item::Text(_) => None,
             Item::Place(Place { ty: Ty::Array(element, len), .. }) if *len > 0 => {
@@ -140,7 +145,7 @@ impl Checker<'_> {
         if let Item::Text(text) = item {
             return Ok(text);
         }
-        let pointer = self.value_of(item, node.span)?;
+        let mut pointer = self.value_of(item, node.span)?;
         if !matches!(pointer.ty, Ty::Ptr(_)) {
             let what = self.a(&pointer.ty);
             return Err(Error::new(node.span, format!("this is {what}, not a text")));
@@ -149,6 +154,7 @@ impl Checker<'_> {
             let what = self.a(&pointer.ty);
             return Err(Error::new(node.span, format!("this is {what}, not a text: str() reads it as one")));
         }
+        pointer.spelled = array.or(pointer.spelled);
         Ok(Text::Memory { pointer: Box::new(pointer), most })
     }
 
@@ -186,6 +192,7 @@ impl Checker<'_> {
     }
 
     fn context_test(&self, span: Span, texts: &[(&[u8], Span)], negated: bool) -> Result<Test, Error> {
+        self.told("ctx", span)?;
         let context = Expr { kind: Kind::Root(Root::Context), ty: Ty::INT, spelled: None, span };
         let mut wanted = Vec::with_capacity(texts.len());
         for (text, at) in texts {

@@ -8,7 +8,7 @@ pub mod table;
 pub mod walk;
 
 use btf::{Btf, Builder, Kind, Linkage, NewMember, TypeId};
-use expr::{IntTy, Scope, Tid, Ty, Types, Variable};
+use expr::{IntTy, Scope, Symbol, Tid, Ty, Types, Variable};
 
 /// The same types in C, for those who have a compiler.
 pub const TYPES: &str = include_str!("types.h");
@@ -303,11 +303,13 @@ pub fn worlds() -> [World; 2] {
     [world(), World { btf: unsigned.btf.with_unsigned_char(true), ..unsigned }]
 }
 
-fn symbol(name: &str) -> Option<u64> {
+fn symbol(name: &str) -> Symbol {
     match name {
-        "jiffies_like" => Some(JIFFIES),
-        "untyped_like" | "percpu_like" => Some(SYMBOL),
-        _ => None,
+        "jiffies_like" => Symbol::At(JIFFIES),
+        "untyped_like" | "percpu_like" => Symbol::At(SYMBOL),
+        "secret_like" => Symbol::Hidden,
+        "untold_like" => Symbol::Untold,
+        _ => Symbol::Unknown,
     }
 }
 
@@ -330,6 +332,7 @@ impl World {
             no_retval: String::new(),
             duration: true,
             symbol: &symbol,
+            untold: &|_| None,
         }
     }
 }

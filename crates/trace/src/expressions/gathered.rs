@@ -1,8 +1,8 @@
 //! What is gathered of events in the kernel: keys and values of its table.
 
-use super::shown::{name, shape, type_of};
+use super::shown::{name, shape, type_name};
 use btf::Shape;
-use expr::tree::{Aggregate, Format, Function, Output, Text};
+use expr::tree::{Aggregate, Format, Function, Kind, Output, Root, Text};
 use expr::{Error, Scope};
 
 /// Most bytes of a key: it is put together in the program's stack.
@@ -53,6 +53,11 @@ pub enum KeyKind {
         /// How it is shown.
         format: Format,
     },
+    /// The number of a system call as `sys_enter` has it, 8 bytes, and behind it 8 that are not 0 if a 32-bit program made it.
+    SystemCall {
+        /// How its bytes read.
+        shape: Shape,
+    },
     /// A text, padded with zeros; the byte 0xff at its end means that it went on.
     Text,
 }
@@ -64,11 +69,13 @@ pub const BUCKETS: u32 = 66;
 pub(crate) const FIRST_KEY: u32 = 8;
 
 impl Gathered {
+    /// `call`: the argument, if there is one, that is a system call's number.
     pub(super) fn new(
         scope: &Scope<'_>,
         text: &str,
         number: usize,
         aggregate: Aggregate,
+        call: Option<u16>,
     ) -> Result<Gathered, Error> {
         let mut at = FIRST_KEY;
         let mut keys = Vec::with_capacity(aggregate.keys.len());
@@ -77,7 +84,12 @@ impl Gathered {
                 Output::Scalar(e, format) => {
                     let size = e.ty.word().map_or(8, |int| int.size.into());
                     let shape = shape(&scope.types, &e.ty, e.spelled);
-                    (KeyKind::Number { shape, size, format: *format }, 8)
+                    let is_call = call.is_some_and(|n| e.kind == Kind::Root(Root::Arg(n)));
+                    if is_call && *format == Format::Plain && size == 8 {
+                        (KeyKind::SystemCall { shape }, 16)
+                    } else {
+                        (KeyKind::Number { shape, size, format: *format }, 8)
+                    }
                 }
                 Output::Text(Text::Comm, _) => (KeyKind::Text, 16),
                 Output::Text(..) => {
@@ -85,8 +97,7 @@ impl Gathered {
                 }
                 _ => continue,
             };
-            let (ty, spelled) = type_of(output);
-            let type_name = name(&scope.types, &ty, spelled);
+            let type_name = type_name(&scope.types, output);
             keys.push(Key { text: span.of(text).into(), type_name, kind, offset: at, size });
             at += size;
         }
@@ -118,6 +129,11 @@ impl Gathered {
             // Below the first step, the steps, above the last.
             Function::LHist { low, high, step } => ((high - low) / step) as u32 + 2,
         }
+    }
+
+    /// Whether all is gathered in one entry.
+    pub(crate) fn is_one(&self) -> bool {
+        self.keys.is_empty() && !self.apart()
     }
 
     /// Whether values are added up.

@@ -8,12 +8,15 @@ pub use gathered::{Gathered, Key, KeyKind};
 pub(crate) use shown::VALUE;
 pub use shown::{Shown, ShownKind};
 
+use crate::abilities;
 use crate::error::Error;
 use crate::kernel::Kernel;
 use crate::layout::Captures;
 use crate::pattern::Pattern;
 use crate::request::TargetKind;
+use crate::syscalls;
 use crate::target::Target;
+use expr::Symbol;
 use expr::tree::{Root, Statement, Test};
 use std::cell::OnceCell;
 use std::collections::HashMap;
@@ -141,34 +144,71 @@ pub(crate) struct Compile<'k> {
     pub kernel: &'k Kernel,
     pub expressions: &'k Expressions,
     /// Addresses of variables of the kernel, once one is wanted that BTF does not have.
-    symbols: OnceCell<HashMap<String, u64>>,
+    symbols: OnceCell<Variables>,
+    /// Why programs cannot ask for a cgroup, once one is wanted.
+    no_cgroup: OnceCell<Option<String>>,
 }
+
+/// What kallsyms has of the kernel's variables.
+#[derive(Default)]
+struct Variables {
+    /// Addresses of those that expressions could mean; 0 where it is hidden.
+    addresses: HashMap<String, u64>,
+    /// It has none at all.
+    none: bool,
+}
+
+/// A variable that every kernel has: where kallsyms has variables, it has this one.
+const ANY_VARIABLE: &str = "init_task";
 
 impl<'k> Compile<'k> {
     pub fn new(kernel: &'k Kernel, expressions: &'k Expressions) -> Compile<'k> {
-        Compile { kernel, expressions, symbols: OnceCell::new() }
+        Compile { kernel, expressions, symbols: OnceCell::new(), no_cgroup: OnceCell::new() }
     }
 
     /// The address of a variable of the kernel. Whether a word is one shows in kallsyms alone, which is read once for all that
     /// the expressions could mean.
-    fn symbol(&self, name: &str) -> Option<u64> {
+    fn symbol(&self, name: &str) -> Symbol {
         let all = self.symbols.get_or_init(|| {
             let texts = self.expressions.filters.iter().chain(&self.expressions.outputs);
             let words: std::collections::HashSet<&str> = texts
                 .flat_map(|written| written.text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_'))
                 .filter(|word| !word.is_empty())
+                .chain([ANY_VARIABLE])
                 .collect();
             let found = symbols::find_where(|name| words.contains(name)).unwrap_or_else(|error| {
                 log::debug!("no addresses of variables: {error}");
                 Vec::new()
             });
-            found
-                .into_iter()
-                .filter(|s| s.address != 0 && s.module.is_none())
-                .map(|s| (s.name, s.address))
-                .collect()
+            let own = found.into_iter().filter(|s| s.module.is_none());
+            let addresses: HashMap<String, u64> = own.map(|s| (s.name, s.address)).collect();
+            let none = !addresses.contains_key(ANY_VARIABLE);
+            Variables { addresses, none }
         });
-        all.get(name).copied()
+        match all.addresses.get(name) {
+            Some(0) => Symbol::Hidden,
+            Some(address) => Symbol::At(*address),
+            None if all.none => Symbol::Untold,
+            None => Symbol::Unknown,
+        }
+    }
+
+    /// Why the kernel does not tell what begins with a dollar. Who may load no programs is told that when one is to be loaded.
+    fn untold(&self, name: &str, captures: Captures) -> Option<String> {
+        match name {
+            "ctx" if !captures.context && !abilities::raw_tp().is_err_and(|refusal| refusal.permission) => Some(
+                "this kernel does not tell where its preempt count is (CONFIG_KALLSYMS_ALL, and types of its variables in BTF, as from 5.12 on)"
+                    .into(),
+            ),
+            "cgroup" => self
+                .no_cgroup
+                .get_or_init(|| {
+                    let refused = abilities::cgroup_id().err().filter(|refusal| !refusal.permission)?;
+                    Some(format!("this kernel does not tell a task's cgroup (CONFIG_CGROUPS): {refused}"))
+                })
+                .clone(),
+            _ => None,
+        }
     }
 
     /// What is asked of a target at one of its ends. What is shown takes room from `at` on.
@@ -184,8 +224,9 @@ impl<'k> Compile<'k> {
             return Ok(asked);
         }
         let symbol = |name: &str| self.symbol(name);
+        let untold = |name: &str| self.untold(name, captures);
         let own = self.kernel.types_of(target)?;
-        let scope = scope::of(self.kernel, &own, target, end, &symbol)?;
+        let scope = scope::of(self.kernel, &own, target, end, &symbol, &untold)?;
         for written in self.expressions.filters.iter().filter(|w| w.is_for(target)) {
             let wrong = |source| wrong("--filter-arg", &written.text, target, source);
             let tests = expr::filter(&written.text, &scope).map_err(wrong)?;
@@ -205,6 +246,7 @@ impl<'k> Compile<'k> {
                           at once: use --mode exit";
             return Err(Error::Target { target: target.label(), reason: reason.into() });
         }
+        let call = syscalls::number_argument(self.kernel, target);
         let (mut gathers, mut shows) = (false, false);
         for (number, written) in self.expressions.outputs.iter().enumerate() {
             if !written.is_for(target) {
@@ -215,7 +257,7 @@ impl<'k> Compile<'k> {
                 // Both ends are shown, and this is known at one of them.
                 Err(_) if end.paired && !end.at_exit && exit_alone(&written.text) => {
                     let there = crate::layout::End { at_exit: true, ..end };
-                    let scope = scope::of(self.kernel, &own, target, there, &symbol)?;
+                    let scope = scope::of(self.kernel, &own, target, there, &symbol, &untold)?;
                     let gathered = matches!(expr::output(&written.text, &scope), Ok(Statement::Aggregate(_)));
                     (gathers, shows) = (gathers || gathered, shows || !gathered);
                     continue;
@@ -235,7 +277,7 @@ impl<'k> Compile<'k> {
                     // Of a call's two ends the later one knows more.
                     if !end.paired || end.at_exit {
                         let gathered =
-                            Gathered::new(&scope, &written.text, number, aggregate).map_err(wrong)?;
+                            Gathered::new(&scope, &written.text, number, aggregate, call).map_err(wrong)?;
                         asked.gathered.push(gathered);
                     }
                 }

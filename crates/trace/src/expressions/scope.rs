@@ -5,14 +5,15 @@ use crate::kernel::Kernel;
 use crate::layout::End;
 use crate::target::Target;
 use btf::{Btf, Kind};
-use expr::{IntTy, Scope, Tid, Ty, Types, Variable};
+use expr::{IntTy, Scope, Symbol, Tid, Ty, Types, Variable};
 
 pub(super) fn of<'a>(
     kernel: &'a Kernel,
     own: &'a Btf,
     target: &Target,
     end: End,
-    symbol: &'a dyn Fn(&str) -> Option<u64>,
+    symbol: &'a dyn Fn(&str) -> Symbol,
+    untold: &'a dyn Fn(&str) -> Option<String>,
 ) -> Result<Scope<'a>, Error> {
     // A program's types stand alone; a module's continue the kernel's.
     let spaces = if target.program.is_some() { vec![own, &*kernel.btf] } else { vec![own] };
@@ -56,5 +57,14 @@ pub(super) fn of<'a>(
     } else {
         "what a function returns is known with --mode exit only".into()
     };
-    Ok(Scope { target: target.label(), types, args, retval, no_retval, duration: end.at_exit, symbol })
+    Ok(Scope {
+        target: target.label(),
+        types,
+        args,
+        retval,
+        no_retval,
+        duration: end.at_exit,
+        symbol,
+        untold,
+    })
 }

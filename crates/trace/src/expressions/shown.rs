@@ -143,7 +143,7 @@ impl Shown {
             Behind { notes, steps } = found;
             form = line.form;
         }
-        let type_name = name(types, &ty, spelled);
+        let type_name = type_name(types, &output);
         Shown { text: text.into(), type_name, kind, notes, form, output, room, steps }
     }
 }
@@ -151,6 +151,20 @@ impl Shown {
 /// A type in C, as declared if it was.
 pub(super) fn name(types: &Types<'_>, ty: &Ty, spelled: Option<Tid>) -> String {
     spelled.and_then(|tid| Some(types.btf(tid.space)?.type_name(tid.id))).unwrap_or_else(|| types.name(ty))
+}
+
+/// The type of what is shown in C, by its name.
+pub(super) fn type_name(types: &Types<'_>, output: &Output) -> String {
+    match output {
+        // It is shown by one of four names, as an enumeration is.
+        Output::Scalar(_, Format::Context) => "enum context".into(),
+        // As the kernel's own types are spelled.
+        Output::Text(Text::Comm, _) => "char[16]".into(),
+        _ => {
+            let (ty, spelled) = type_of(output);
+            name(types, &ty, spelled)
+        }
+    }
 }
 
 /// The type of what is shown, and as declared.

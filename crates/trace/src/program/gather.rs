@@ -1,15 +1,20 @@
-//! What is gathered of events in the kernel: a table by keys, a value of which each CPU has its own.
+//! What is gathered of events in the kernel: a table by keys, a value of which each CPU has its own; an array of one where there are
+//! no keys.
 //!
 //! What is counted is added atomically, for another probe's program may interrupt this one on its CPU. A smallest or largest value is
 //! not, so those have an entry for each probe: a program does not interrupt itself.
 
 use super::{Moment, count, counter, maps};
-use crate::expressions::Gathered;
+use crate::expressions::{Gathered, KeyKind};
 use crate::layout::Layout;
 use crate::plan::Plan;
-use asm::{Alu, Arg, Cmp, Func, Helper, MapId, Operand, Reg, Size, Width};
+use crate::syscalls::TS_COMPAT;
+use asm::{Alu, Arg, Cmp, Func, Helper, MapId, Operand, Reg, Size, Slot, Width};
 use expr::Compiler;
 use expr::tree::Function;
+
+/// Bytes of an array's index.
+const INDEX: u32 = 4;
 
 /// `BPF_NOEXIST`
 const NOEXIST: i64 = 1;
@@ -28,12 +33,22 @@ pub(super) fn gather(
     for gathered in &layout.asked.gathered {
         compiler.attempt(f, |compiler, f, done| {
             compiler.attempt(f, |compiler, f, unread| {
-                let key = f.slot(gathered.key_size(), 8);
-                let probe = if gathered.apart() { moment.index } else { Operand::Imm(0) };
-                // Before the keys, see `expressions::FIRST_KEY`.
-                f.store_slot(Size::DW, key, 0, probe);
+                let size = if gathered.is_one() { INDEX } else { gathered.key_size() };
+                let key = f.slot(size, size.min(8));
+                if gathered.is_one() {
+                    f.store_slot(Size::W, key, 0, 0);
+                } else {
+                    let probe = if gathered.apart() { moment.index } else { Operand::Imm(0) };
+                    // Before the keys, see `expressions::FIRST_KEY`.
+                    f.store_slot(Size::DW, key, 0, probe);
+                }
                 for (part, output) in gathered.keys.iter().zip(&gathered.aggregate.keys) {
-                    compiler.key(f, output, &gathered.text, key, part.offset, part.size, unread);
+                    let call = matches!(part.kind, KeyKind::SystemCall { .. });
+                    let size = if call { 8 } else { part.size };
+                    compiler.key(f, output, &gathered.text, key, part.offset, size, unread);
+                    if call {
+                        compat(f, layout, key, part.offset as i32 + 8);
+                    }
                 }
                 let value = match &gathered.aggregate.value {
                     Some(value) => compiler.value_or_leave(f, value, &gathered.text, unread),
@@ -43,10 +58,12 @@ pub(super) fn gather(
                 let cell = f.var();
                 let found = f.call(Helper::MAP_LOOKUP_ELEM, &[table, Arg::SlotAddr(key, 0)]);
                 f.assign(cell, found);
-                f.if_unlikely(Cmp::Eq, Width::W64, found, 0, |f| {
-                    let made = first(f, maps::gathered(gathered.number), Arg::SlotAddr(key, 0));
-                    f.assign(cell, made);
-                });
+                if !gathered.is_one() {
+                    f.if_unlikely(Cmp::Eq, Width::W64, found, 0, |f| {
+                        let made = first(f, maps::gathered(gathered.number), Arg::SlotAddr(key, 0));
+                        f.assign(cell, made);
+                    });
+                }
                 f.if_unlikely(Cmp::Eq, Width::W64, cell, 0, |f| {
                     count(f, counter::NO_ROOM);
                     f.leave(done);
@@ -57,6 +74,19 @@ pub(super) fn gather(
             count(f, counter::UNREAD);
         });
     }
+}
+
+/// Puts into a key whether a 32-bit program made the system call.
+fn compat(f: &mut Func<'_>, layout: &Layout, key: Slot, offset: i32) {
+    f.store_slot(Size::DW, key, offset, 0);
+    let Some(number) = layout.number else { return };
+    let task = f.call(Helper::GET_CURRENT_TASK, &[]);
+    let from = f.alu(Alu::Add, Width::W64, task, i64::from(number.told.status));
+    f.call(Helper::PROBE_READ_KERNEL, &[Arg::SlotAddr(key, offset), Arg::Imm(4), Arg::Reg(from)]);
+    let status = f.load_slot(Size::W, key, offset);
+    // What else the status says makes no other call of it.
+    let compat = f.alu(Alu::And, Width::W64, status, i64::from(TS_COMPAT));
+    f.store_slot(Size::DW, key, offset, compat);
 }
 
 /// Makes the entry of a key, all zeros; gives it, or 0 if the table is full.

@@ -5,7 +5,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-pub(in super::super) const CHECKS: &[Check] = &[KNOWN, SAME, TEXT, INTERVAL, SIGNS];
+pub(in super::super) const CHECKS: &[Check] = &[KNOWN, SAME, TEXT, INTERVAL, SIGNS, TIES, CALLS, MOST];
 
 const KNOWN: Check = Check {
     name: "expressions: count, sum, min, max, avg, hist, lhist of known calls, alone and by keys, at entry and exit",
@@ -262,6 +262,20 @@ const INTERVAL: Check = Check {
         let (counts, sums) = (values("count() by ($comm)"), values("sum(count)"));
         ensure!(counts.len() >= 3 && counts.is_sorted() && counts.last() == Some(&30), "{counts:?}");
         ensure!(sums.len() == counts.len() && sums.last() == Some(&480), "{sums:?}");
+        // Each is marked as what more follows, but the last two, of the end; their times go on.
+        let marks: Vec<bool> = run.tallies.iter().map(|t| t["interim"] == true).collect();
+        let (interim, last) = marks.split_at(marks.len() - 2);
+        ensure!(interim.iter().all(|m| *m) && last == [false, false], "{marks:?}");
+        let times: Vec<u64> = run.tallies.iter().map(|t| t["time_ns"].as_u64().unwrap_or(0)).collect();
+        let apart = times.chunks(2).map(|pair| pair[0]).collect::<Vec<_>>();
+        ensure!(
+            apart.windows(2).all(|two| two[0] < two[1]) && times.chunks(2).all(|p| p[0] == p[1]),
+            "{times:?}"
+        );
+        ensure!(
+            run.tallies.iter().all(|t| t["time"].as_str().is_some_and(|t| t.ends_with('Z'))),
+            "{times:?}"
+        );
         Ok(())
     },
 };
@@ -328,6 +342,111 @@ const SIGNS: Check = Check {
         ensure!(some[0]["value"] == 160, "{some}");
         // Twice 15 and 5.
         ensure!(run.said.contains("35 "), "{}", run.said);
+        Ok(())
+    },
+};
+
+const TIES: Check = Check {
+    name: "expressions: of tallies that are alike numbers come by their value, texts by their letters",
+    command: r#"
+        run ties -k vfs_read --filter-arg 'count in (7, 9, 30, 100)' --output-arg 'count() by (count)' --output-arg 'count() by ((int)count - 50)' \
+            --output-arg 'min(1) by (count)' --output-arg 'count() by ($comm)' --output-arg 'max(1) by ($comm, count)' \
+            -c 'for n in 100 9 30 7; do workloads read-zero 2 $n; done; for t in zed able true; do cp "$(command -v workloads)" /tmp/$t; /tmp/$t read-zero 1 7; /tmp/$t read-zero 1 100; done; rm /tmp/zed /tmp/able'"#,
+    judge: |ran| {
+        let (_, runs) = runs(ran)?;
+        let run = named(&runs, "ties")?;
+        run.has(0)?;
+        let keys = |text: &str| {
+            Ok::<_, anyhow::Error>(keyed(run, text)?.into_iter().map(|(key, _)| key).collect::<Vec<_>>())
+        };
+        ensure!(keys("count() by (count)")? == ["7", "100", "9", "30"], "{:?}", keys("count() by (count)")?);
+        let signed = keys("count() by ((int)count - 50)")?;
+        ensure!(signed == ["-43", "50", "-41", "-20"], "{signed:?}");
+        ensure!(keys("min(1) by (count)")? == ["7", "9", "30", "100"], "{:?}", keys("min(1) by (count)")?);
+        let names = keys("count() by ($comm)")?;
+        ensure!(names == ["\"workloads\"", "\"able\"", "\"true\"", "\"zed\""], "{names:?}");
+        let both = keys("max(1) by ($comm, count)")?;
+        let wanted = [
+            "workloads,7",
+            "workloads,9",
+            "workloads,30",
+            "workloads,100",
+            "able,7",
+            "able,100",
+            "true,7",
+            "true,100",
+            "zed,7",
+            "zed,100",
+        ];
+        let wanted: Vec<String> = wanted
+            .iter()
+            .filter_map(|w| w.split_once(','))
+            .map(|(name, n)| format!("\"{name}\",{n}"))
+            .collect();
+        ensure!(both == wanted, "{both:?}");
+        Ok(())
+    },
+};
+
+const CALLS: Check = Check {
+    name: "expressions: a key that is a system call's number has the call's name, a 32-bit program's by its own numbers",
+    command: r#"
+        run calls -t sys_enter --output-arg 'count() by (id)' --output-arg 'count() by (id, $comm)' -c 'workloads read-zero 7 19; compat32'
+        btrace -t sys_enter --output-arg 'count() by (id)' -c 'workloads read-zero 7 19' >&2"#,
+    judge: |ran| {
+        let (_, runs) = runs(ran)?;
+        let run = named(&runs, "calls")?;
+        run.has(0)?;
+        for text in ["count() by (id)", "count() by (id, $comm)"] {
+            let entries = run.tally(text)?["entries"].as_array().context("entries")?;
+            let named = |number: u64, compat: bool| {
+                let of = |e: &&Value| e["keys"][0]["value"] == number && e["keys"][0]["compat"] == compat;
+                let found =
+                    entries.iter().find(of).with_context(|| format!("{text}: no {number}: {entries:?}"))?;
+                Ok::<_, anyhow::Error>((found["keys"][0]["syscall"].clone(), found["value"].as_u64()))
+            };
+            let (read, times) = named(0, false)?;
+            ensure!(read == "read" && times >= Some(7), "{read} {times:?}");
+            for (number, compat, name) in
+                [(231, false, "exit_group"), (3, true, "read"), (6, true, "close"), (295, true, "openat")]
+            {
+                ensure!(named(number, compat)?.0 == name, "{number}: {:?}", named(number, compat)?);
+            }
+        }
+        ensure!(ran.stderr.lines().any(|l| l.starts_with("  0 syscall=read  ")), "{}", ran.stderr);
+        Ok(())
+    },
+};
+
+const MOST: Check = Check {
+    name: "expressions: as many tables as a program can use are taken, one more is refused before anything is made; TERM is heard meanwhile",
+    command: r#"
+        outputs() { n=$1; shift; set -- "$@" ; while [ $n -gt 0 ]; do set -- "$@" --output-arg "$gathers"; n=$((n - 1)); done; run $name "$@" -c "$work"; }
+        work='workloads read-zero 3 19'
+        name=most gathers='hist(count) by ($comm)' outputs 59 -k vfs_read
+        name=over gathers='hist(count) by ($comm)' outputs 60 -k vfs_read
+        name=lone gathers='count()' outputs 60 -k vfs_read
+        gathers='hist(count) by ($comm)'; set --; for i in $(seq 60); do set -- "$@" --output-arg "$gathers"; done
+        for wait in 0.3 1; do
+            btrace -k vfs_read "$@" >/tmp/out 2>/tmp/said & p=$!
+            sleep $wait; kill -TERM $p; wait $p
+            echo "=status $?" >&2; tail -n 1 /tmp/said >&2
+        done"#,
+    judge: |ran| {
+        let (_, runs) = runs(ran)?;
+        for name in ["most", "lone"] {
+            let run = named(&runs, name)?;
+            run.is_well()?;
+            ensure!(
+                run.tallies.len() == if name == "most" { 59 } else { 60 },
+                "{name}: {}",
+                run.tallies.len()
+            );
+        }
+        let over = named(&runs, "over")?;
+        let said = "btrace: 60 --output-arg gather at a target, at most 59 can";
+        ensure!(over.status == 2 && over.said.starts_with(said), "{}: {}", over.status, over.said);
+        ensure!(ran.stderr.matches("=status 0\n").count() == 2, "{}", ran.stderr);
         Ok(())
     },
 };

@@ -4,16 +4,18 @@ use super::{Check, named, outputs, runs};
 use anyhow::{Context, ensure};
 use serde_json::{Value, json};
 
-pub(in super::super) const CHECKS: &[Check] = &[SPECIALS, FILTERED, VARIABLES, FAILURES, CODE];
+pub(in super::super) const CHECKS: &[Check] = &[SPECIALS, UNTOLD, FILTERED, VARIABLES, FAILURES, CODE];
 
 const SPECIALS: Check = Check {
     name: "expressions: $pid, $tid, $comm, $cpu, $ns, $duration, $ctx, $cgroup, $task, $args, $retval are what the event says",
     command: r#"
         mkdir -p /sys/fs/cgroup/words
+        # Where the kernel tells no context, see the check of what it does not tell.
+        c='$ctx'; btrace -k vfs_read --dry-run --output-arg '$ctx' >/dev/null 2>&1 || c='-1'
         for m in entry exit; do
             d='$ns'; [ $m = exit ] && d='$duration'
             run $m -k vfs_read --mode $m --filter-arg 'count == 19' --output-arg '$pid' --output-arg '$tid' --output-arg '$comm' --output-arg '$cpu' \
-                --output-arg '$ns' --output-arg "$d" --output-arg '$ctx' --output-arg '$cgroup' --output-arg '$task->pid' --output-arg '$task->tgid' \
+                --output-arg '$ns' --output-arg "$d" --output-arg "$c" --output-arg '$cgroup' --output-arg '$task->pid' --output-arg '$task->tgid' \
                 --output-arg '$task->comm' --output-arg '$args[2]' --output-arg '$args[0] == file' --output-arg '$task->real_parent->pid' \
                 --output-arg '$task' -c 'echo $$ >/sys/fs/cgroup/words/cgroup.procs; echo $$ >/tmp/shell; workloads --pid read-zero 3 19 >/tmp/w; true'
             echo "== of-$m $(stat -c %i /sys/fs/cgroup/words) $(cat /tmp/shell) $(cat /tmp/w)" >>/tmp/said.words
@@ -40,10 +42,13 @@ const SPECIALS: Check = Check {
                 ensure!(value(cpu) == event["cpu"] && value(ns) == event["time_ns"], "{event}");
                 let end = if mode == "exit" { "duration_ns" } else { "time_ns" };
                 ensure!(value(last) == event[end], "{event}");
-                ensure!(
-                    ctx["text"] == "task" && (event["context"].is_null() || event["context"] == "task"),
-                    "{event}"
-                );
+                match event["context"].is_null() {
+                    true => ensure!(value(ctx) == -1, "{event}"),
+                    false => ensure!(
+                        ctx["text"] == "task" && ctx["type"] == "enum context" && event["context"] == "task",
+                        "{event}"
+                    ),
+                }
                 ensure!(value(cg) == *cgroup && value(parent) == *shell, "{event}");
                 ensure!(value(tid) == event["tid"] && value(tgid) == event["pid"], "{event}");
                 ensure!(value(size) == 19 && value(same) == 1, "{event}");
@@ -53,6 +58,48 @@ const SPECIALS: Check = Check {
                 );
             }
         }
+        Ok(())
+    },
+};
+
+const UNTOLD: Check = Check {
+    name: "expressions: $ctx where the kernel does not tell it is refused wherever it stands, else it is what the event says",
+    command: r#"
+        btrace -k vfs_read --json --limit-events 1 -c 'workloads read-zero 1 1' 2>/dev/null | grep -c '"context":"task"'
+        run out -k vfs_read --output-arg '$ctx' -c 'workloads read-zero 3 19'
+        run filter -k vfs_read --filter-arg 'count == 19 && $ctx == "task"' -c 'workloads read-zero 3 19'
+        run nmi -k vfs_read --filter-arg 'count == 19 && $ctx == "nmi"' -c 'workloads read-zero 3 19'
+        run key -k vfs_read --filter-arg 'count == 19' --output-arg 'count() by ($ctx)' -c 'workloads read-zero 3 19'
+        run gathered -k vfs_read --filter-arg 'count == 19' --output-arg 'max($ctx)' -c 'workloads read-zero 3 19'
+        run many -k 'vfs_read,vfs_write' --filter-arg '$ctx in ("task", "softirq")' -c 'workloads read-zero 3 19'"#,
+    judge: |ran| {
+        let (before, runs) = runs(ran)?;
+        if before == ["0"] {
+            for run in &runs {
+                let said = "$ctx: this kernel does not tell where its preempt count is";
+                ensure!(
+                    run.status == 2
+                        && run.said.contains(said)
+                        && run.events.is_empty()
+                        && run.tallies.is_empty(),
+                    "{}: {}: {}",
+                    run.name,
+                    run.status,
+                    run.said
+                );
+            }
+            return Ok(());
+        }
+        ensure!(before == ["1"], "{before:?}");
+        for (name, events) in [("filter", 3), ("nmi", 0)] {
+            named(&runs, name)?.has(events)?;
+        }
+        for name in ["out", "many"] {
+            named(&runs, name)?.is_well()?;
+        }
+        let key = &named(&runs, "key")?.tally("count() by ($ctx)")?["entries"];
+        ensure!(key[0]["keys"][0]["text"] == "task" && key[0]["value"] == 3, "{key}");
+        ensure!(named(&runs, "gathered")?.tally("max($ctx)")?["entries"][0]["value"] == 0, "max");
         Ok(())
     },
 };
