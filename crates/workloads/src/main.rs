@@ -37,6 +37,7 @@ Workloads:
   bpf-programs N [PIN]  load BPF programs that call each other, pin one at PIN, and run them N times
   cgroup-namespace CMD  sh -c CMD in a cgroup namespace of its own; fails as CMD does
   bpf-objects           print what BPF programs, maps and links there are, KIND ID of each
+  only-objects FILE     wait until there are none but those that FILE lists; 10 s at most, or fail
   tally WORD...         read stdin to its end; print how many lines there were, and how many had each WORD in them
   empty-fentry FUNC     attach a BPF program that does nothing to FUNC's entry, say so, and keep it until killed
   fentry FUNC FILE      the same with the BPF instructions in FILE
@@ -236,6 +237,10 @@ fn prepare(words: &[&str]) -> Outcome<Ready> {
                 let failed = || Trouble::Unexpected(status.to_string());
                 status.success().then(Done::default).ok_or_else(failed)
             })
+        }
+        ["only-objects", file] => {
+            let file = file.to_string();
+            Box::new(move || objects::wait_for(&file).map(|()| Done::default()))
         }
         ["bpf-objects"] => Box::new(|| Ok(Done { lines: objects::list()?, time: None })),
         ["tally", words @ ..] => {

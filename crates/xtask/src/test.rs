@@ -26,6 +26,9 @@ pub struct Arguments {
     check: Vec<String>,
 }
 
+/// So many of the slowest checks are named at the end.
+const SLOWEST: usize = 12;
+
 /// A step that failed has said why itself.
 const FAILED: u8 = 1;
 
@@ -55,6 +58,9 @@ fn steps(arguments: &Arguments) -> Result<u8> {
     eprintln!("in {} s", start.elapsed().as_secs());
     if !failed.is_empty() {
         eprintln!("FAILED: {}", failed.join(", "));
+    }
+    for (took, check) in tally.slowest.iter().take(SLOWEST) {
+        eprintln!("lab: {:5.1} s of guest time: {check}", took.as_secs_f64());
     }
     for failure in &tally.failures {
         eprintln!("{failure}");

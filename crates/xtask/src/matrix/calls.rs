@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use super::Check;
-use super::judging::{json, no_loss};
+use super::judging::{json, no_loss, unseen};
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
@@ -122,12 +122,7 @@ pub(super) const CHECKS: &[Check] = &[
         judge: |ran| {
             no_loss(ran)?;
             // A kernel that preempts our program runs none for the next task on that CPU; the summary counts such calls.
-            let line = ran.stderr.lines().find(|l| l.contains(" printed, ")).context("no summary")?;
-            let unseen: usize =
-                match line.split_once(" lost, ").and_then(|(_, rest)| rest.split_once(" call")) {
-                    Some((number, _)) => number.parse().with_context(|| line.to_string())?,
-                    None => 0,
-                };
+            let unseen = usize::try_from(unseen(&ran.stderr)?)?;
             let mut open = std::collections::HashMap::new();
             let (mut pairs, mut halves) = (0, 0);
             for event in json(ran)? {

@@ -63,16 +63,14 @@ impl Run {
     fn has(&self, events: usize) -> Result<()> {
         self.is_well()?;
         let (name, count) = (&self.name, self.events.len());
-        let fine = count <= events && events <= count + self.unseen();
+        let fine = count <= events && events <= count + self.unseen()?;
         ensure!(fine, "{name}: {count} events, not {events}: {:?}", self.events.first());
         Ok(())
     }
 
     /// Calls at most that no program was run for: on a busy machine one that was stopped on its way stands in the way of others.
-    fn unseen(&self) -> usize {
-        let number =
-            self.said.split_once(" lost, up to ").and_then(|(_, rest)| rest.split(' ').next()?.parse().ok());
-        number.unwrap_or(0)
+    fn unseen(&self) -> Result<usize> {
+        Ok(usize::try_from(super::judging::unseen(&self.said)?)?)
     }
 
     /// It ended well and lost nothing.

@@ -28,6 +28,19 @@ pub(super) fn summary(ran: &Ran) -> Result<(u64, u64)> {
     }
 }
 
+/// How many calls at most were not seen, in everything that was said on stderr: `… up to N calls not seen: …`. None where
+/// nothing is said of it; what is said without a number is an error, not none.
+pub(super) fn unseen(said: &str) -> Result<u64> {
+    let mut all = 0;
+    for (at, _) in said.match_indices(" not seen: ") {
+        let mut before = said[..at].rsplit(' ');
+        let number =
+            before.next().filter(|w| w.starts_with("call")).and_then(|_| before.next()?.parse::<u64>().ok());
+        all += number.with_context(|| format!("how many were not seen: {said:?}"))?;
+    }
+    Ok(all)
+}
+
 /// The lines of events that begin like this, each with the frames under it.
 pub(super) fn stacks<'a>(ran: &'a Ran, head: &str) -> Result<Vec<(&'a str, Vec<&'a str>)>> {
     let mut events: Vec<(&str, Vec<&str>)> = Vec::new();
@@ -61,4 +74,33 @@ pub(super) fn refused(ran: &Ran, why: &str) -> Result<()> {
 
 pub(super) fn json(ran: &Ran) -> Result<Vec<Value>> {
     ran.stdout.lines().map(|l| serde_json::from_str(l).map_err(|e| anyhow!("{e}: {l}"))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::unseen;
+
+    #[test]
+    fn the_calls_that_were_not_seen_wherever_the_summary_says_so() {
+        let why = "the probe was running on that CPU already, or the kernel had no room to keep the call";
+        for (said, wanted) in [
+            ("btrace: 12 events printed, 0 lost".to_string(), 0),
+            (format!("btrace: 1232 events printed, 0 lost, up to 190 calls not seen: {why}"), 190),
+            (
+                format!(
+                    "btrace: 1 event printed, 0 lost, 2 keys gathered from 1 event, up to 1 call not seen: {why}"
+                ),
+                1,
+            ),
+            (
+                format!(
+                    "first\nbtrace: 5 printed, 0 lost, up to 7 calls not seen: {why}\nbtrace: 6 printed, up to 8 calls not seen: {why}\n"
+                ),
+                15,
+            ),
+        ] {
+            assert_eq!(unseen(&said).unwrap(), wanted, "{said}");
+        }
+        assert!(unseen(&format!("btrace: some calls not seen: {why}")).is_err());
+    }
 }

@@ -4,8 +4,7 @@
 use anyhow::{Context, Result, ensure};
 
 use super::Check;
-use super::judging::{refused, summary};
-use super::rings::unseen;
+use super::judging::{refused, summary, unseen};
 use crate::frames::Ran;
 
 /// What kernels before 5.16 say, whose checks end here.
@@ -312,7 +311,7 @@ pub(super) const CHECKS: &[Check] = &[
             let numbers: Vec<u64> = ran.stdout.lines().skip(1).filter_map(|l| l.parse().ok()).collect();
             let [asked, events, taken, busy] = numbers.as_slice() else { anyhow::bail!("{:?}", ran.stdout) };
             // Where threads are preempted in our program, as on 7.2, others on that CPU cannot run it.
-            ensure!(*events + unseen(ran) >= 4000 && taken + busy == *events, "{numbers:?}");
+            ensure!(*events + unseen(&ran.stderr)? >= 4000 && taken + busy == *events, "{numbers:?}");
             // Those of tasks that are not the command's ask as well, for nothing is known yet of whose they are.
             ensure!(asked >= events, "{numbers:?}");
             ensure!(*busy * 100 <= *events, "{busy} of {events} met another's");

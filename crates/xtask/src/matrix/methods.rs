@@ -361,12 +361,7 @@ fn modes(ran: &Ran, wanted: &[&str]) -> Result<((u32, u32), Vec<Mode>)> {
             let summary = Ran { status: 0, stdout: String::new(), stderr: summary.to_string() };
             let (printed, lost) = super::judging::summary(&summary)?;
             ensure!(lost == 0, "{name}: {lost} lost");
-            let unseen = match summary.stderr.split_once(" not seen") {
-                None => 0,
-                Some((before, _)) => {
-                    before.rsplit(' ').nth(1).and_then(|n| n.parse().ok()).context("how many unseen")?
-                }
-            };
+            let unseen = super::judging::unseen(&summary.stderr)?;
             ensure!(!summary.stderr.contains(" without a duration"), "{name}: {}", summary.stderr);
             modes.push((Mode { name: name.to_string(), unseen, events: Vec::new() }, printed));
         } else {

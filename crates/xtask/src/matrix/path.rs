@@ -279,7 +279,7 @@ pub(super) const CHECKS: &[Check] = &[
             let mut numbers = ran.stdout.lines().map(|line| line.trim().parse::<u64>());
             let (lines, whole) = (numbers.next().context("lines")??, numbers.next().context("whole")??);
             // Return probes have room for a few calls at a time; those that find none are counted and said.
-            let unseen = super::rings::unseen(ran);
+            let unseen = super::judging::unseen(&ran.stderr)?;
             ensure!(lines == printed && lost == 0 && printed > 0, "{lines} of {printed}, {lost} lost");
             ensure!(printed + unseen >= 4000, "{printed} printed, {unseen} not seen");
             ensure!(whole == lines, "{whole} of {lines} paths are whole");

@@ -1,7 +1,7 @@
 //! A ring buffer for each CPU: the programs on every kernel, forced; the merge where there are many CPUs.
 
 use super::Check;
-use super::judging::{json, no_loss, summary};
+use super::judging::{json, no_loss, summary, unseen};
 use crate::frames::Ran;
 use anyhow::{Context, Result, ensure};
 use std::collections::BTreeMap;
@@ -102,7 +102,10 @@ pub(super) const MANY_CPUS: &[Check] = &[
         judge: |ran| {
             no_loss(ran)?;
             let printed = summary(ran)?.0;
-            ensure!(printed + unseen(ran) == 8000 && !ran.stdout.contains("duration=?"), "{printed}");
+            ensure!(
+                printed + unseen(&ran.stderr)? == 8000 && !ran.stdout.contains("duration=?"),
+                "{printed}"
+            );
             Ok(())
         },
     },
@@ -137,16 +140,8 @@ fn adds_up(ran: &Ran, produced: u64) -> Result<()> {
     ensure!(ran.status == 0, "exit status {}", ran.status);
     let (printed, lost) = summary(ran)?;
     ensure!(lost > 0, "64 KiB rings must have overrun");
-    let unseen = unseen(ran);
+    let unseen = unseen(&ran.stderr)?;
     ensure!(printed + lost + unseen == produced, "{printed} + {lost} + {unseen}");
     ensure!(ran.stdout.lines().count() as u64 == printed, "the summary tells what was printed");
     Ok(())
-}
-
-/// Calls that the summary says were not seen.
-pub(super) fn unseen(ran: &Ran) -> u64 {
-    let before = ran.stderr.lines().filter_map(|l| {
-        l.split_once(if l.contains(" calls not seen") { " calls not seen" } else { " call not seen" })
-    });
-    before.filter_map(|(head, _)| head.rsplit(' ').next()?.parse::<u64>().ok()).sum()
 }

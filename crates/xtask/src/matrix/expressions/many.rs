@@ -205,7 +205,7 @@ const STOPPED: Check = Check {
         btrace -k 'tcp_*,vfs_*' "$@" -c 'echo ran >/tmp/ran; sleep 1000' >/dev/null 2>/tmp/said & b=$!
         workloads sleep-ms 700; kill -INT $b; wait $b; echo "status $?"
         cat /tmp/said; [ -e /tmp/ran ] && echo ran
-        workloads bpf-objects | cmp - /tmp/before && echo same"#,
+        workloads only-objects /tmp/before && echo same"#,
     judge: |ran| {
         let lines: Vec<&str> = ran.stdout.lines().collect();
         let stopped = "btrace: ended before everything was attached; nothing was traced";

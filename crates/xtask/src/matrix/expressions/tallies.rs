@@ -138,7 +138,7 @@ const SAME: Check = Check {
         let run = named(&runs, "events")?;
         run.is_well()?;
         ensure!(run.gathered() == Some(run.events.len() as u64), "{}", run.said);
-        ensure!(run.events.len() + run.unseen() >= 2500, "{}: {}", run.events.len(), run.said);
+        ensure!(run.events.len() + run.unseen()? >= 2500, "{}: {}", run.events.len(), run.said);
         let number = |event: &Value, at: usize| {
             outputs(event).get(at).and_then(|o| o["value"].as_i64()).unwrap_or(i64::MIN)
         };
