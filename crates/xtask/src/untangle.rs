@@ -7,6 +7,7 @@ use std::ops::Range;
 const MOST_PIECES: usize = 4;
 
 /// The calls in the log.
+#[derive(Clone, Debug)]
 pub struct Log {
     calls: Vec<Vec<u64>>,
     taken: Vec<bool>,
@@ -44,8 +45,10 @@ impl Log {
 
     /// Takes a path that lies in several pieces: it begins a call, and goes on in later ones. Or it is all in one, and what follows it there, behind
     /// its return, is of a call that nobody printed.
-    pub fn take_apart(&mut self, path: &[u64]) -> bool {
-        for at in 0..self.calls.len() {
+    /// Of several calls that began so it is the first, or the last: each may leave others without their pieces.
+    pub fn take_apart(&mut self, path: &[u64], last_first: bool) -> bool {
+        let count = self.calls.len();
+        for at in (0..count).map(|at| if last_first { count - 1 - at } else { at }) {
             let Some(begun) = self.calls.get(at).filter(|_| self.taken.get(at) == Some(&false)) else {
                 continue;
             };
@@ -143,25 +146,34 @@ mod tests {
         // 0 1 2 3 slept behind 1, twice behind 2; meanwhile 0 1 5 and 0 6.
         let mut log = Log::new(vec![vec![0, 1], vec![0, 1, 2], vec![0, 6, 3, 4]]);
         assert!(!log.take(|call| call == [0, 1, 2, 3]));
-        assert!(!log.take_apart(&[0, 1, 2, 9]));
-        assert!(!log.take_apart(&[0, 2, 3]), "no call began so");
-        assert!(log.take_apart(&[0, 1, 2, 3]));
+        assert!(!log.take_apart(&[0, 1, 2, 9], false));
+        assert!(!log.take_apart(&[0, 2, 3], false), "no call began so");
+        assert!(log.take_apart(&[0, 1, 2, 3], false));
         assert_eq!(log.left().collect::<Vec<_>>(), [&vec![0, 1], &vec![0, 6, 4]]);
-        assert!(log.take_apart(&[0, 1, 4]) && log.take(|call| call == [0, 6]));
+        assert!(log.take_apart(&[0, 1, 4], false) && log.take(|call| call == [0, 6]));
         // The end of a call that began before the log, behind a whole one; and, a piece that is left, in the midst of one.
         let mut log = Log::new(vec![vec![0, 1, 7, 8], vec![0, 7]]);
-        assert!(log.take_apart(&[0, 1]));
+        assert!(log.take_apart(&[0, 1], false));
         assert_eq!(log.left().collect::<Vec<_>>(), [&vec![7, 8], &vec![0, 7]]);
         assert!(log.take(|call| call == [0, 7]));
     }
 
     #[test]
+    fn which_call_that_began_so_it_is_may_matter() {
+        // Two that began with 0 1: the first went on with 3, before the second began, which went on with 2.
+        let mut log = Log::new(vec![vec![0, 1], vec![0, 5, 3], vec![0, 1], vec![0, 6, 2]]);
+        assert!(log.take_apart(&[0, 1, 2], false) && !log.take_apart(&[0, 1, 3], false));
+        let mut log = Log::new(vec![vec![0, 1], vec![0, 5, 3], vec![0, 1], vec![0, 6, 2]]);
+        assert!(log.take_apart(&[0, 1, 2], true) && log.take_apart(&[0, 1, 3], true));
+    }
+
+    #[test]
     fn the_end_of_the_call_that_began_the_log_lies_in_anothers_once() {
         let mut log = Log::new(vec![vec![0, 1, 5, 9, 2, 9], vec![0, 1, 5, 9, 3, 9]]);
-        assert!(!log.take_apart(&[0, 1, 4, 9]), "no such end");
-        assert!(!log.take_apart(&[0, 4, 2, 9]), "it went on otherwise");
-        assert!(log.take_apart(&[0, 1, 2, 9]));
+        assert!(!log.take_apart(&[0, 1, 4, 9], false), "no such end");
+        assert!(!log.take_apart(&[0, 4, 2, 9], false), "it went on otherwise");
+        assert!(log.take_apart(&[0, 1, 2, 9], false));
         assert_eq!(log.left().collect::<Vec<_>>(), [&vec![5, 9], &vec![0, 1, 5, 9, 3, 9]]);
-        assert!(!log.take_apart(&[0, 1, 3, 9]), "one call alone began it");
+        assert!(!log.take_apart(&[0, 1, 3, 9], false), "one call alone began it");
     }
 }

@@ -61,7 +61,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "cost: the machine code on the way: what is patched, the trampoline, what it calls, a program",
         command: r"
             target=sched_process_exec; grep -q netlink_extack /sys/kernel/tracing/available_events && target=netlink_extack
-            [ $target = netlink_extack ] && btrace cost $target --rounds 3 --disasm || btrace cost $target --rounds 3 --disasm -c /bin/true",
+            [ $target = netlink_extack ] && btrace cost $target --rounds 1 --disasm || btrace cost $target --rounds 1 --disasm -c /bin/true",
         judge: |ran| {
             ensure!(ran.status == 0, "exit status {}", ran.status);
             ensure!(ran.stderr.matches("no source lines").count() <= 1, "{}", ran.stderr);
@@ -103,7 +103,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "cost: a module's function, by a command that calls it",
         command: r#"
             [ -e /sys/module/btrace_shapes ] || { insmod /lab/btrace_shapes.ko || exit 98; mine=1; }
-            btrace cost btrace_shapes:bs_int8 --rounds 3 --json -c 'echo 1 >/sys/module/btrace_shapes/parameters/run'
+            btrace cost btrace_shapes:bs_int8 --rounds 1 --json -c 'echo 1 >/sys/module/btrace_shapes/parameters/run'
             s=$?; [ "$mine" ] && rmmod btrace_shapes; exit $s"#,
         judge: |ran| {
             if ran.status == 2 {
@@ -141,7 +141,7 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "cost: without branch records the table says why",
-        command: "btrace cost vfs_read --rounds 3 --json",
+        command: "btrace cost vfs_read --rounds 1 --json",
         judge: |ran| {
             let table = table(ran)?;
             let remarks = table["remarks"].to_string();
@@ -159,12 +159,12 @@ pub(super) const CHECKS: &[Check] = &[
         command: feeding!(
             r#"
             feed "ksys_read+0x20>vfs_read+0x0 vfs_read+0x4>enter $own"
-            btrace cost vfs_read --rounds 3 --json || exit
+            btrace cost vfs_read --rounds 1 --json || exit
             # They begin amid the way.
             feed "$own"
-            btrace cost vfs_read --rounds 3 --json || exit
+            btrace cost vfs_read --rounds 1 --json || exit
             echo 0 >$p/returned
-            btrace cost vfs_read --rounds 3 --json; s=$?; echo -1 >$p/returned; exit $s"#
+            btrace cost vfs_read --rounds 1 --json; s=$?; echo -1 >$p/returned; exit $s"#
         ),
         judge: |ran| {
             ensure!(ran.status == 0, "exit status {}: {}", ran.status, ran.stderr);
@@ -230,7 +230,7 @@ pub(super) const CHECKS: &[Check] = &[
         name: "cost: too few rounds recommend nothing; what a command says is thrown away; a long command's columns hold",
         command: r"
             btrace cost vfs_read --rounds 2 | tail -n 1
-            btrace cost vfs_read --rounds 3 -c 'cat /proc/version; echo said >&2; sleep 0.05'",
+            btrace cost vfs_read --rounds 3 -c 'dd if=/dev/zero of=/dev/null bs=8 count=1; echo said >&2; sleep 0.05'",
         judge: |ran| {
             ensure!(ran.status == 0, "exit status {}", ran.status);
             ensure!(!ran.stderr.contains("said"), "{}", ran.stderr);
