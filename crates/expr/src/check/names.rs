@@ -184,18 +184,17 @@ impl Checker<'_> {
             && self.scope.types.enumerator(name).is_none()
         {
             let Some((mut address, ..)) = self.variable(name, span)? else {
-                let error = self.unknown(name, of.span);
+                let mut error = self.unknown(name, of.span);
                 // What has its address taken is a variable, if anything.
-                return Err(match (self.scope.symbol)(name) {
-                    Symbol::Untold if !error.message.contains("did you mean") => {
-                        let target = &self.scope.target;
-                        let message = format!(
-                            "{target} has no '{name}', and if it is a variable of the kernel, nobody is told its address: {HIDDEN}"
-                        );
-                        Error::new(of.span, message)
-                    }
-                    _ => error,
-                });
+                if (self.scope.symbol)(name) == Symbol::Untold {
+                    let variable =
+                        format!("if it is a variable of the kernel, nobody is told its address: {HIDDEN}");
+                    error.message = match error.message.contains("did you mean") {
+                        true => format!("{} {variable}", error.message),
+                        false => format!("{} has no '{name}'; {variable}", self.scope.target),
+                    };
+                }
+                return Err(error);
             };
             address.span = span;
             return Ok(Item::Value(address));

@@ -308,7 +308,7 @@ fn symbol(name: &str) -> Symbol {
         "jiffies_like" => Symbol::At(JIFFIES),
         "untyped_like" | "percpu_like" => Symbol::At(SYMBOL),
         "secret_like" => Symbol::Hidden,
-        "untold_like" => Symbol::Untold,
+        "untold_like" | "zzzz" => Symbol::Untold,
         _ => Symbol::Unknown,
     }
 }

@@ -367,14 +367,14 @@ const TIES: Check = Check {
         ensure!(names == ["\"workloads\"", "\"able\"", "\"true\"", "\"zed\""], "{names:?}");
         let both = keys("max(1) by ($comm, count)")?;
         let wanted = [
-            "workloads,7",
-            "workloads,9",
-            "workloads,30",
-            "workloads,100",
             "able,7",
             "able,100",
             "true,7",
             "true,100",
+            "workloads,7",
+            "workloads,9",
+            "workloads,30",
+            "workloads,100",
             "zed,7",
             "zed,100",
         ];
