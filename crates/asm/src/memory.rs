@@ -4,7 +4,7 @@ use crate::eval::Fault;
 use crate::ir::{MapId, Size};
 use std::collections::BTreeMap;
 
-/// Regions of bytes, far apart: no access leaves the one it began in. Address 0 is never valid.
+/// Regions of bytes, so far apart that no index of 32 bits leads from one to another. Address 0 is never valid.
 #[derive(Clone, Default, Debug)]
 pub struct Memory {
     regions: Vec<Region>,
@@ -25,8 +25,10 @@ struct MapArea {
     value_size: usize,
 }
 
-/// The high half of an address is the region's number plus this.
-const FIRST: u64 = 0x1000;
+/// Bits of an address that tell where in its region it is.
+const WITHIN: u32 = 40;
+/// What is above them is the region's number plus this.
+const FIRST: u64 = 0x10;
 /// What a map looks like in a register.
 const MAP: u64 = 0xfd00_0000_0000_0000;
 
@@ -44,7 +46,7 @@ impl Memory {
     fn push(&mut self, bytes: Vec<u8>, written: bool) -> u64 {
         let written = vec![written; bytes.len()];
         self.regions.push(Region { bytes, written, live: true });
-        (FIRST + self.regions.len() as u64 - 1) << 32
+        (FIRST + self.regions.len() as u64 - 1) << WITHIN
     }
 
     /// Forgets what a region holds.
@@ -101,9 +103,9 @@ impl Memory {
     }
 
     fn find(&self, addr: u64) -> Option<(usize, usize)> {
-        let region = usize::try_from((addr >> 32).checked_sub(FIRST)?).ok()?;
+        let region = usize::try_from((addr >> WITHIN).checked_sub(FIRST)?).ok()?;
         self.regions.get(region).filter(|r| r.live)?;
-        Some((region, addr as u32 as usize))
+        Some((region, usize::try_from(addr & ((1 << WITHIN) - 1)).ok()?))
     }
 
     fn place(&self, addr: u64, len: usize) -> Result<(usize, std::ops::Range<usize>), Fault> {
