@@ -152,13 +152,45 @@ impl Held {
         Ok(self.status)
     }
 
-    /// Asks the command to end (SIGTERM).
+    /// Asks the command to end (SIGTERM), and the processes it has started: a shell that is ended leaves those that it waits for behind.
+    /// What has made itself a child of init's is not among them.
     pub fn terminate(&self) {
         if self.status.is_none() {
-            // SAFETY: our own child, not yet waited for, so the number cannot have been given to another process.
-            unsafe { libc::kill(self.pid, libc::SIGTERM) };
+            let descendants = descendants(self.pid, &parents());
+            // The shell first, for it would begin what comes next.
+            for pid in std::iter::once(self.pid).chain(descendants) {
+                // SAFETY: our own child, not yet waited for, so the number cannot have been given to another process; and its descendants of
+                // this moment.
+                unsafe { libc::kill(pid, libc::SIGTERM) };
+            }
         }
     }
+}
+
+/// Every process, and its parent: `PID (NAME) STATE PPID …`, where the name may hold anything (proc_pid_stat(5)).
+fn parents() -> Vec<(i32, i32)> {
+    let Ok(all) = std::fs::read_dir("/proc") else { return Vec::new() };
+    let of = |name: &std::ffi::OsStr| {
+        let pid: i32 = name.to_str()?.parse().ok()?;
+        let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
+        let behind = stat.get(stat.iter().rposition(|byte| *byte == b')')? + 1..)?;
+        let parent = std::str::from_utf8(behind).ok()?.split_ascii_whitespace().nth(1)?.parse().ok()?;
+        Some((pid, parent))
+    };
+    all.flatten().filter_map(|entry| of(&entry.file_name())).collect()
+}
+
+/// The children of a process, and theirs, parents first.
+fn descendants(pid: i32, parents: &[(i32, i32)]) -> Vec<i32> {
+    let mut found = vec![pid];
+    let mut at = 0;
+    while let Some(parent) = found.get(at).copied() {
+        let children = parents.iter().filter(|(child, of)| *of == parent && !found.contains(child));
+        let children: Vec<i32> = children.map(|(child, _)| *child).collect();
+        found.extend(children);
+        at += 1;
+    }
+    found.split_off(1)
 }
 
 /// Somebody else's process, to be told when it has ended (pidfd_open(2)).

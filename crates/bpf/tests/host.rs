@@ -303,3 +303,37 @@ fn a_held_command_has_the_signals_that_we_were_started_with() {
     .expect("thread");
     assert_eq!(blocked(&std::fs::read_to_string(&out).expect("status")), before);
 }
+
+#[test]
+fn a_terminated_command_takes_what_it_has_started_along() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let said = dir.path().join("pids");
+    // A shell that waits for a shell that waits.
+    let command = format!(
+        "sh -c 'sleep 600 & echo $$ $! >{0}.part; mv {0}.part {0}; wait; true'; true",
+        said.display()
+    );
+    let mut held = Held::spawn(&command).expect("spawn");
+    held.release().expect("release");
+    while !said.exists() {
+        assert!(held.try_wait().expect("wait").is_none(), "ended early");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    let pids: Vec<u32> = std::fs::read_to_string(&said)
+        .expect("pids")
+        .split_whitespace()
+        .map(|pid| pid.parse().expect("pid"))
+        .collect();
+    let [shell, sleep] = pids[..] else { panic!("{pids:?}") };
+    // Whoever inherits them may never wait for them: a zombie has ended too.
+    let runs = |pid: u32| {
+        std::fs::read_to_string(format!("/proc/{pid}/stat"))
+            .is_ok_and(|stat| stat.rsplit(')').next().is_some_and(|behind| !behind.starts_with(" Z")))
+    };
+    assert!(runs(shell) && runs(sleep));
+    held.terminate();
+    assert!(!held.wait().expect("wait").success());
+    while runs(shell) || runs(sleep) {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+}

@@ -300,9 +300,9 @@ impl Tally {
             let bytes = self.code.bytes(block.start, last.end);
             out.extend_from_slice(
                 format!(
-                    "; {} of {}, and no other, came to {}{}\n",
+                    "; {} of {} failing calls, and no other, came to {}{}\n",
                     count.bad,
-                    words::count(self.failed, "failing call"),
+                    self.failed,
                     place(tools, block.start),
                     source(&tools.finder.lines_at(block.start))
                 )

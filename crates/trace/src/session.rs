@@ -432,30 +432,36 @@ impl Session {
         }
     }
 
-    /// Calls that were kept for a return probe and whose task has ended without one: the kernel has room for the returns of
-    /// a few calls of a function at a time only (`maxactive`, kernel/kprobes.c).
+    /// Calls that were kept for a return probe and that ended without one: the kernel has room for the returns of a few calls of
+    /// a function at a time only (`maxactive`, kernel/kprobes.c).
     fn never_returned(&self) -> Result<u64, Error> {
         let Some(kept) = self.maps.kept.get() else { return Ok(0) };
-        // Cells hold ids of the first pid namespace, which another does not know.
-        if !bpf::pid_namespace_is_initial() {
-            return Ok(0);
-        }
-        let mut calls = 0;
+        let mut calls: BTreeMap<u64, Vec<KeptCall>> = BTreeMap::new();
         kept.each_key(|key| {
             let cell = kept.lookup(key)?.unwrap_or_default();
-            let word = |at: usize| {
-                let bytes = cell.get(at..at + 8).and_then(|b| b.try_into().ok());
-                bytes.map_or(0, u64::from_ne_bytes)
+            let word = |bytes: &[u8], at: usize| {
+                let word = bytes.get(at..at + 8).and_then(|b| b.try_into().ok());
+                word.map_or(0, u64::from_ne_bytes)
             };
-            let (time, owner) = (word(cell::TIME as usize), word(cell::OWNER as usize));
-            let (tgid, tid) = (owner >> 32, owner & u64::from(u32::MAX));
-            let ended = || !std::path::Path::new(&format!("/proc/{tgid}/task/{tid}")).exists();
-            if time != 0 && owner != 0 && ended() {
-                calls += 1;
+            let time = word(&cell, cell::TIME as usize);
+            if time != 0 {
+                let owner = word(&cell, cell::OWNER as usize);
+                calls.entry(owner).or_default().push(KeptCall { time, place: word(key, 0) });
             }
             Ok(())
         })?;
-        Ok(calls)
+        // Cells hold ids of the first pid namespace, which another does not know.
+        let is_known = bpf::pid_namespace_is_initial();
+        let of = |(owner, calls): (&u64, &Vec<KeptCall>)| {
+            let (tgid, tid) = (owner >> 32, owner & u64::from(u32::MAX));
+            // All idle tasks are process 0, which /proc does not have.
+            match *owner {
+                0 => 0,
+                _ if is_known && has_ended(tgid, tid) => calls.len() as u64,
+                _ => over(calls),
+            }
+        };
+        Ok(calls.iter().map(of).sum())
     }
 
     /// What was gathered up to now, in the order of the request's outputs.
@@ -494,6 +500,36 @@ impl Drop for Session {
     }
 }
 
+/// A call that is kept for its return.
+struct KeptCall {
+    /// ns, of its entry
+    time: u64,
+    /// Of its return address on the stack.
+    place: u64,
+}
+
+/// Bytes of a stack, which begins at a multiple of them (THREAD_SIZE and THREAD_ALIGN, arch/x86/include/asm/page_64_types.h).
+const STACK: u64 = 16 << 10;
+
+/// How many of one thread's calls are over although no return was seen: since then the thread has entered another from further up the
+/// same stack, where it cannot have been before it had left them.
+fn over(calls: &[KeptCall]) -> u64 {
+    let is_over = |call: &&KeptCall| {
+        calls.iter().any(|later| {
+            later.time > call.time && later.place > call.place && later.place / STACK == call.place / STACK
+        })
+    };
+    calls.iter().filter(is_over).count() as u64
+}
+
+/// Whether a thread runs no more: gone, or a zombie that nobody has waited for yet, as the command of `-c` is when it has ended
+/// (proc_pid_stat(5): the state stands behind the name, which may hold parentheses itself).
+fn has_ended(tgid: u64, tid: u64) -> bool {
+    let Ok(stat) = std::fs::read(format!("/proc/{tgid}/task/{tid}/stat")) else { return true };
+    let state = stat.iter().rposition(|byte| *byte == b')').and_then(|at| stat.get(at + 2));
+    matches!(state, None | Some(b'Z' | b'X' | b'x'))
+}
+
 fn missed(attached: &[Piece]) -> u64 {
     let known = |result: bpf::Result<u64>| {
         result.unwrap_or_else(|error| {
@@ -511,4 +547,42 @@ fn missed(attached: &[Piece]) -> u64 {
 /// Refusals of the very first map are a matter of permission.
 fn permission(error: bpf::Error) -> Error {
     if error.is_permission() { Error::Permission(error) } else { Error::Sys(error) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{KeptCall, STACK, has_ended, over};
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn calls_that_are_over_without_a_return_are_told_by_those_that_came_after() {
+        let of = |calls: &[(u64, u64)]| {
+            over(&calls.iter().map(|&(time, place)| KeptCall { time, place }).collect::<Vec<_>>())
+        };
+        let base = 0xffff_c900_0000_0000;
+        // Within each other; one after the other from further down, the same with one that is under way within the last.
+        assert_eq!(of(&[(1, base + 300), (2, base + 200), (3, base + 100)]), 0);
+        assert_eq!(of(&[(1, base + 100), (2, base + 200), (3, base + 300)]), 2);
+        assert_eq!(of(&[(1, base + 100), (2, base + 200), (3, base + 150)]), 1);
+        // An interrupt's stack is another; two functions of which one jumped to the other have one place.
+        assert_eq!(of(&[(1, base + STACK - 8), (2, base + STACK)]), 0);
+        assert_eq!(of(&[(1, base), (2, base)]), 0);
+    }
+
+    #[test]
+    fn a_thread_that_runs_has_not_ended_and_one_that_nobody_waited_for_has() {
+        let id = u64::from(std::process::id());
+        assert!(!has_ended(id, id) && has_ended(id, u64::MAX));
+        let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let id = u64::from(child.id());
+        assert!(!has_ended(id, id));
+        let mut out = child.stdout.take().unwrap();
+        drop(child.stdin.take());
+        // Its output ends when it has closed it, on its way out.
+        std::io::Read::read_to_end(&mut out, &mut Vec::new()).unwrap();
+        while !has_ended(id, id) {
+            std::thread::yield_now();
+        }
+        assert!(child.wait().unwrap().success());
+    }
 }

@@ -211,11 +211,12 @@ pub(super) const CHECKS: &[Check] = &[
             // Kernels that have no way to it at all refuse; some are allowed a kprobe there.
             if ran.status == 2 {
                 ensure!(ran.stderr.lines().count() == 1, "{}", ran.stderr);
-                ensure!(
-                    ran.stderr.contains("fentry: its entry cannot be patched (it is notrace"),
-                    "{}",
-                    ran.stderr
-                );
+                // 5.10 has types of no function that is notrace.
+                let fentry = [
+                    "fentry: its entry cannot be patched (it is notrace",
+                    "fentry: no type of it is known to the kernel",
+                ];
+                ensure!(fentry.iter().any(|why| ran.stderr.contains(why)), "{}", ran.stderr);
                 ensure!(ran.stderr.contains(why), "{}", ran.stderr);
                 return Ok(());
             }

@@ -143,6 +143,24 @@ pub(super) const CHECKS: &[Check] = &[
         },
     },
     Check {
+        name: "--output-path: of a function that everything sleeps in each call is shown, or said to be unseen",
+        command: "run both -k schedule --mode both --output-path -c 'for i in 1 2 3 4 5; do sleep 0.1; done'",
+        judge: |ran| {
+            let mut lines = ran.stdout.lines();
+            ensure!(lines.next().is_some_and(|head| head.starts_with("== both 0 ")), "{}", ran.stdout);
+            let (mut entries, mut exits) = (0, 0);
+            for line in lines {
+                let event: serde_json::Value = serde_json::from_str(line)?;
+                *if event["event"] == "entry" { &mut entries } else { &mut exits } += 1;
+            }
+            let unseen = super::judging::unseen(&ran.stderr)?;
+            // Of five processes at least their sleeps, and the shell's waits.
+            ensure!(entries >= 10 && exits <= entries, "{entries} entries, {exits} exits");
+            ensure!(entries <= exits + unseen, "{entries} entries, {exits} exits: {}", ran.stderr);
+            Ok(())
+        },
+    },
+    Check {
         name: "--output-path of a score of functions: each has its own path",
         command: "btrace -k '{vfs_read,vfs_write,ksys_read,ksys_write,rw_verify_area,do_dentry_open,vfs_open,vfs_statx,cp_new_stat,filename_lookup,path_lookupat,\
                   complete_walk,may_open,getname_flags,vfs_fstat,ksys_lseek,__fdget_pos,fput,dput,path_put,set_root,nd_jump_root}' --path-blocks 4000 \
