@@ -46,7 +46,12 @@ impl Elsewhere {
 
     /// One line on it, when it cannot be attached.
     pub(crate) fn hidden(&self) -> String {
-        self.said("are not traced: the kernel hides where they are (kernel.kptr_restrict=0 shows it to root)")
+        let hidden = symbols::Hidden::here();
+        self.said(&format!(
+            "are not traced: the kernel hides where they are ({}): {}",
+            hidden.cause(),
+            hidden.remedy()
+        ))
     }
 
     /// One line on it, when the trace has ended before it could be attached.

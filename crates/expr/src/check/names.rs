@@ -12,8 +12,7 @@ const SPECIALS: [&str; 11] =
     ["retval", "args", "pid", "tid", "comm", "cpu", "cgroup", "ns", "duration", "ctx", "task"];
 
 /// Why an address is not told.
-const HIDDEN: &str =
-    "it is not in /proc/kallsyms, or hidden there (CONFIG_KALLSYMS_ALL, sysctl kernel.kptr_restrict)";
+const HIDDEN: &str = "it is not in /proc/kallsyms, or hidden there (CONFIG_KALLSYMS_ALL, sysctl kernel.kptr_restrict, CAP_SYSLOG)";
 
 impl Checker<'_> {
     /// An argument, an enumerator, or a variable of the kernel.
