@@ -47,6 +47,10 @@ const WRONG: &[(&str, &str, (usize, usize))] = &[
     ("count in ()", "", (10, 11)),
     ("file->f_path.dentry.d_name", "this is a pointer: use '->d_name'", (20, 26)),
     ("count ? 1", "", (9, 9)),
+    ("$task->comm == 3", "this is a number, compared with a text: it would never hold", (15, 16)),
+    ("3 != $task->comm", "compared with one in quotes", (0, 1)),
+    ("$task->comm in (0, 3)", "compared with one in quotes", (16, 17)),
+    ("file->f_path.dentry->d_name.name == 3", "compared with one in quotes", (36, 37)),
 ];
 
 #[test]

@@ -30,11 +30,23 @@ pub struct Error {
     pub span: Span,
     /// What is wrong, and what may have been meant.
     pub message: String,
+    /// The place names what this target does not have, and another may.
+    pub unknown: bool,
 }
 
 impl Error {
     pub(crate) fn new(span: Span, message: impl Into<String>) -> Error {
-        Error { span, message: message.into() }
+        Error { span, message: message.into(), unknown: false }
+    }
+
+    /// What is said of a name in `text` that none of several targets has, where this was said of `target`.
+    pub fn of_none(self, targets: usize, text: &str, target: &str) -> Error {
+        let name = self.span.of(text);
+        let hint = match self.message.split_once("; did you mean ") {
+            Some((_, meant)) => format!("; for {target}, did you mean {meant}"),
+            None => String::new(),
+        };
+        Error { message: format!("none of the {targets} targets has '{name}'{hint}"), ..self }
     }
 
     /// The text with a caret under the place, two lines without a newline at the end. Of a long text the part around it.

@@ -236,14 +236,10 @@ impl Plan {
             path: request.path.is_some(),
             branches: request.branches,
         };
-        if let Some(idle) = request.expressions.idle(&targets) {
-            let pattern = idle.target.as_ref().map_or("", |t| t.as_str());
-            let reason = format!("no target is called so, for which '{}' was meant", idle.text);
-            return Err(Error::Pattern { pattern: pattern.into(), reason });
-        }
+        request.expressions.all_meant(&targets)?;
         let compile = Compile::new(kernel, &request.expressions);
         let mut tables = Tables::default();
-        let mut misread = None;
+        let mut misread = Vec::new();
         for target in targets.into_iter().map(Arc::new) {
             if stop() {
                 return Err(Error::Stopped);
@@ -265,7 +261,7 @@ impl Plan {
                 Err(error @ Error::Expression { .. }) if count > 1 => {
                     let Error::Expression { flag, source, .. } = &error else { continue };
                     refused.push((target.label(), format!("{flag}: {source}")));
-                    misread.get_or_insert(error);
+                    misread.push(error);
                 }
                 Err(Error::Target { reason, .. }) if count > 1 => refused.push((target.label(), reason)),
                 // One odd prototype is no reason to trace nothing.
@@ -274,7 +270,7 @@ impl Plan {
             }
         }
         // Nothing is left: then the place where the expression is wrong says more than a count.
-        if let (true, Some(error)) = (probes.is_empty(), misread) {
+        if let (true, Some(error)) = (probes.is_empty(), of_all(misread)) {
             return Err(error);
         }
         if let (true, Some((target, reason))) = (probes.is_empty(), refused.first()) {
@@ -310,6 +306,32 @@ impl Plan {
             codes: Vec::new(),
         })
     }
+}
+
+/// What is said where expressions mean nothing at any of the targets: of a name that none has, that; else what the first says.
+fn of_all(errors: Vec<Error>) -> Option<Error> {
+    let count = errors.len();
+    let place = |error: &Error| match error {
+        Error::Expression { flag, text, source, .. } if source.unknown => {
+            Some((*flag, text.clone(), source.span))
+        }
+        _ => None,
+    };
+    let first = errors.first().and_then(place);
+    let alike = first.is_some() && errors.iter().all(|error| place(error) == first);
+    if count < 2 || !alike {
+        return errors.into_iter().next();
+    }
+    // Of one that has something like it, if any has.
+    let hinted = |error: &Error| error.to_string().contains("did you mean");
+    let index = errors.iter().position(hinted).unwrap_or(0);
+    errors.into_iter().nth(index).map(|error| match error {
+        Error::Expression { flag, text, target, source } => {
+            let source = source.of_none(count, &text, &target);
+            Error::Expression { flag, text, target, source }
+        }
+        other => other,
+    })
 }
 
 /// Maps that a program may use beside what it gathers in, whatever it is attached by.

@@ -58,6 +58,9 @@ pub fn run(args: &CostArgs) -> anyhow::Result<()> {
         (.., Some(name)) => (None, name),
         _ => bail!("name a function or a tracepoint (btrace cost --help)"),
     };
+    if args.command.as_deref().is_some_and(|command| command.trim().is_empty()) {
+        bail!("-c: an empty command");
+    }
     let kernel = Kernel::running()?;
     let target = trace::place(&kernel, kind, name)?;
     let mut driver = match &args.command {

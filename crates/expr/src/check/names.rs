@@ -69,7 +69,8 @@ impl Checker<'_> {
         if macros {
             hint += "; if it is a macro: those are in no BTF, write its value";
         }
-        Error::new(span, format!("{} has no '{name}'{hint}", self.scope.target))
+        let message = format!("{} has no '{name}'{hint}", self.scope.target);
+        Error { unknown: true, ..Error::new(span, message) }
     }
 
     pub(super) fn arg(&self, at: usize, span: Span) -> Result<Item, Error> {
