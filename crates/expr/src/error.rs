@@ -39,14 +39,15 @@ impl Error {
         Error { span, message: message.into(), unknown: false }
     }
 
-    /// What is said of a name in `text` that none of several targets has, where this was said of `target`.
-    pub fn of_none(self, targets: usize, text: &str, target: &str) -> Error {
-        let name = self.span.of(text);
-        let hint = match self.message.split_once("; did you mean ") {
-            Some((_, meant)) => format!("; for {target}, did you mean {meant}"),
-            None => String::new(),
-        };
-        Error { message: format!("none of the {targets} targets has '{name}'{hint}"), ..self }
+    /// What may have been meant: `; did you mean 'len'?`, or nothing.
+    pub fn meant(&self) -> &str {
+        self.message.find("; did you mean ").and_then(|at| self.message.get(at..)).unwrap_or_default()
+    }
+
+    /// What is said of a name in `text` that none of several targets has.
+    pub fn of_none(self, targets: usize, text: &str) -> Error {
+        let message = format!("none of the {targets} targets has '{}'{}", self.span.of(text), self.meant());
+        Error { message, ..self }
     }
 
     /// The text with a caret under the place, two lines without a newline at the end. Of a long text the part around it.

@@ -308,26 +308,36 @@ impl Plan {
     }
 }
 
-/// What is said where expressions mean nothing at any of the targets: of a name that none has, that; else what the first says.
-fn of_all(errors: Vec<Error>) -> Option<Error> {
+/// What is said where expressions mean nothing at any of the targets: of a name that none has, that, with what most of them have that is
+/// like it; else what is wrong at the first that has the names.
+fn of_all(mut errors: Vec<Error>) -> Option<Error> {
     let count = errors.len();
-    let place = |error: &Error| match error {
-        Error::Expression { flag, text, source, .. } if source.unknown => {
-            Some((*flag, text.clone(), source.span))
-        }
+    let source = |error: &Error| match error {
+        Error::Expression { flag, text, source, .. } => Some((*flag, text.clone(), source.clone())),
         _ => None,
     };
+    let place = |error: &Error| {
+        source(error)
+            .filter(|(.., source)| source.unknown)
+            .map(|(flag, text, source)| (flag, text, source.span))
+    };
+    if let Some(known) = errors.iter().position(|error| place(error).is_none()) {
+        return Some(errors.swap_remove(known));
+    }
     let first = errors.first().and_then(place);
-    let alike = first.is_some() && errors.iter().all(|error| place(error) == first);
-    if count < 2 || !alike {
+    if count < 2 || errors.iter().any(|error| place(error) != first) {
         return errors.into_iter().next();
     }
-    // Of one that has something like it, if any has.
-    let hinted = |error: &Error| error.to_string().contains("did you mean");
-    let index = errors.iter().position(hinted).unwrap_or(0);
-    errors.into_iter().nth(index).map(|error| match error {
+    let mut meant: BTreeMap<String, usize> = BTreeMap::new();
+    for (.., source) in errors.iter().filter_map(source).filter(|(.., source)| !source.meant().is_empty()) {
+        *meant.entry(source.meant().into()).or_default() += 1;
+    }
+    let most = meant.into_iter().max_by_key(|(_, count)| *count).map(|(meant, _)| meant).unwrap_or_default();
+    let is_most = |error: &Error| source(error).is_some_and(|(.., source)| source.meant() == most);
+    let index = errors.iter().position(is_most).unwrap_or(0);
+    Some(match errors.swap_remove(index) {
         Error::Expression { flag, text, target, source } => {
-            let source = source.of_none(count, &text, &target);
+            let source = source.of_none(count, &text);
             Error::Expression { flag, text, target, source }
         }
         other => other,

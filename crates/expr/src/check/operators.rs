@@ -176,8 +176,8 @@ impl Checker<'_> {
                 _ => false,
             };
             if never {
-                let message = "this is a number, compared with a text: it would never hold. A text is compared with one in quotes, \
-                               where it lies by a cast, (long)…";
+                let message = "this is a number, and what it is compared with a text: put it in quotes, or cast the text to \
+                               (long), where it lies";
                 return Err(Error::new(number.span, message));
             }
         }
