@@ -213,7 +213,7 @@ mod tests {
         };
         let late: Vec<Remark> = ["a", "b", "c", "d", "e"].iter().map(|name| of(name).too_late()).collect();
         let traced = of("f").attached_by(Method::Kprobe);
-        let all: Vec<Remark> = [&late[..2], &[traced.clone()], &late[2..]].concat();
+        let all: Vec<Remark> = [&late[..2], std::slice::from_ref(&traced), &late[2..]].concat();
         let lines = Remark::together(&all);
         assert_eq!(lines.len(), 2, "{lines:?}");
         assert_eq!(
