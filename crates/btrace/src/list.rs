@@ -4,6 +4,7 @@ use crate::branch_records;
 use crate::cli::{Args, ListArgs};
 use crate::logging::say;
 use crate::output::WriteFailed;
+use crate::privilege;
 use crate::run::{check_gathering, say_left_out};
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -18,6 +19,9 @@ pub fn list(args: &ListArgs) -> anyhow::Result<()> {
     let kernel = Kernel::running()?;
     let (all, error) = matches(&kernel, &specs, &programs, false)?;
     let offers = Offers::ask(&kernel);
+    // Without the right to try them, no answer tells what the machine offers.
+    let missing = privilege::missing();
+    let mut untried = false;
     let mut refusals: Vec<String> = Vec::new();
     let mut out = Vec::new();
     for listed in &all {
@@ -28,6 +32,7 @@ pub fn list(args: &ListArgs) -> anyhow::Result<()> {
                 // That an older kernel lacks the newer ways is nothing that one could change: doctor tells.
                 Some(_)
                     if matches!(method, Method::Fsession | Method::TracingMulti | Method::KprobeMulti) => {}
+                Some(refusal) if refusal.permission && missing.is_some() => untried = true,
                 Some(reason) => {
                     let line = format!("{method} is not to be had here: {reason}");
                     if !refusals.contains(&line) {
@@ -50,6 +55,9 @@ pub fn list(args: &ListArgs) -> anyhow::Result<()> {
         out.push(b'\n');
     }
     print(&out)?;
+    if let Some(line) = missing.filter(|_| untried) {
+        say(format_args!("btrace: which methods there are is not known, for they are tried: {line}"));
+    }
     for line in refusals {
         say(format_args!("btrace: {line}"));
     }

@@ -6,7 +6,7 @@
 
 use crate::logging::say;
 use std::thread::JoinHandle;
-use trace::{Elsewhere, Function, Plan, Session};
+use trace::{Elsewhere, Function, Plan, Remark, Session};
 
 /// At most so many names are told without `-v`.
 const NAMED: usize = 5;
@@ -58,7 +58,7 @@ impl Namesakes {
         }
         let found = self.answer();
         let known = session.probes().len();
-        say_all(session.attach_further(plan, &found));
+        say_remarks(&session.attach_further(plan, &found));
         session.probes().len() > known
     }
 
@@ -67,7 +67,7 @@ impl Namesakes {
         self.look();
         if self.asked.is_some() {
             let late = self.answer();
-            say_all(late.iter().map(Elsewhere::too_late).collect());
+            say_remarks(&late.iter().map(Elsewhere::too_late).collect::<Vec<_>>());
         }
     }
 
@@ -90,6 +90,14 @@ impl Namesakes {
         say_all(nowhere.map(|name| format!("{name}: not traced: the kernel has no function of that name any more (it was inlined everywhere)")).collect());
         found
     }
+}
+
+/// What is true of several functions is said of them together, with `-v` of each.
+fn say_remarks(remarks: &[Remark]) {
+    say_all(match log::log_enabled!(log::Level::Debug) {
+        true => remarks.iter().map(Remark::to_string).collect(),
+        false => Remark::together(remarks),
+    });
 }
 
 fn say_all(lines: Vec<String>) {

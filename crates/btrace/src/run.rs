@@ -7,6 +7,7 @@ use crate::logging::say;
 use crate::namesakes::Namesakes;
 use crate::output::{Flow, Output};
 use crate::path_summary::Summary;
+use crate::privilege;
 use crate::progress::Shown;
 use crate::render::{Renderer, StackOptions, Style, Symbols, colour_wanted};
 use crate::words::count;
@@ -105,6 +106,7 @@ impl Running {
         let kernel = Kernel::running()?;
         request.filter.cgroups =
             args.filter_cgroup.iter().map(|path| Cgroup::find(&kernel, path)).collect::<Result<_, _>>()?;
+        privilege::check()?;
         let plan = match Plan::new_unless(&kernel, &request, &mut || matches!(signals.next(), Ok(Some(_)))) {
             Err(trace::Error::Stopped) => {
                 say(format_args!("{STOPPED}"));

@@ -47,6 +47,10 @@ const WRONG: &[(&str, &str, (usize, usize))] = &[
     ("count in ()", "", (10, 11)),
     ("file->f_path.dentry.d_name", "this is a pointer: use '->d_name'", (20, 26)),
     ("count ? 1", "", (9, 9)),
+    ("$task->comm == 3", "this is a number, and what it is compared with a text: put it in quotes", (15, 16)),
+    ("3 != $task->comm", "put it in quotes", (0, 1)),
+    ("$task->comm in (0, 3)", "put it in quotes", (16, 17)),
+    ("file->f_path.dentry->d_name.name == 3", "put it in quotes", (36, 37)),
 ];
 
 #[test]
@@ -80,6 +84,33 @@ fn what_is_wrong_is_pointed_at() {
         WRONG.len(),
         otherwise.concat()
     );
+}
+
+/// Of many targets not an arbitrary one is named.
+#[test]
+fn of_a_pattern_what_none_of_its_targets_has_is_said() {
+    if !has_types() {
+        return;
+    }
+    for (text, part) in [
+        ("nosuch == 77", "targets has 'nosuch'\n"),
+        ("coutn == 77", "targets has 'coutn'; did you mean 'count'"),
+        // Some have it: what is wrong there says more.
+        ("count->x == 77", "this is an 'unsigned long', which has no members"),
+    ] {
+        let output = btrace(&["-k", "vfs_*", "--dry-run", "--filter-arg", text]);
+        let said = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.starts_with("btrace: --filter-arg: ") && said.contains(part), "{text}: {said}");
+        assert!(said.lines().count() == 3 && !said.contains("vfs_"), "{text}: {said}");
+    }
+    let output = btrace(&["-k", "vfs_read", "--dry-run", "--output-arg", "vfs_raed:count"]);
+    let said = stderr(&output);
+    assert!(
+        said.starts_with("btrace: --output-arg: no target is named vfs_raed, which 'count' is for"),
+        "{said}"
+    );
+    assert!(said.trim_end().ends_with("did you mean vfs_read?"), "{said}");
 }
 
 /// What `--dry-run` says of expressions: where each is evaluated, and the types.

@@ -123,6 +123,51 @@ fn a_missing_capability_is_named() {
     }
 }
 
+/// Whatever else is not to be had without them: that they are missing is what can be changed.
+#[test]
+fn missing_capabilities_are_said_before_what_they_hide() {
+    if !common::has_types() {
+        return;
+    }
+    let dropped = "-sys_admin,-bpf,-perfmon,-syslog";
+    for args in [
+        &["-k", "vfs_read", "--output-path", "-c", "true"][..],
+        &["-k", "vfs_read", "--output-stack", "-c", "true"],
+        &["-k", "vfs_*", "--output-path", "-c", "true"],
+        &["-t", "sched_switch", "--output-lbr", "-c", "true"],
+        &["-p", "*", "-c", "true"],
+        &["cost", "sched_switch"],
+        &["cost", "-k", "vfs_read"],
+    ] {
+        let Some(output) = without(dropped, args) else { return };
+        let said = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {said}");
+        let named = said.contains("CAP_BPF and CAP_PERFMON are missing");
+        assert!(said.lines().count() == 1 && named && !said.contains("kptr_restrict"), "{args:?}: {said}");
+        // It is root, from whom they were taken.
+        assert!(!said.contains("as root"), "{args:?}: {said}");
+    }
+    let Some(list) = without(dropped, &["list", "-k", "vfs_read"]) else { return };
+    let said = stderr(&list);
+    assert!(list.status.success() && common::text(&list.stdout).contains("vfs_read("), "{said}");
+    assert!(said.contains("CAP_BPF and CAP_PERFMON are missing") && !said.contains("EPERM"), "{said}");
+}
+
+#[test]
+fn a_sysctl_is_not_blamed_for_a_missing_capability() {
+    let setting = |name| std::fs::read_to_string(format!("/proc/sys/kernel/{name}")).unwrap_or_default();
+    if setting("kptr_restrict").trim() == "0"
+        && setting("perf_event_paranoid").trim().parse().is_ok_and(|n: i32| n < 2)
+    {
+        return eprintln!("SKIP: this machine shows addresses to everybody");
+    }
+    let Some(doctor) = without("-syslog", &["doctor"]) else { return };
+    let told = common::text(&doctor.stdout);
+    let line = told.lines().find(|l| l.contains("/proc/kallsyms ")).unwrap_or(&told);
+    assert!(line.contains("without addresses") && line.contains("with CAP_SYSLOG"), "{line}");
+    assert_eq!(line.contains("sysctl"), setting("kptr_restrict").trim() == "2", "{line}");
+}
+
 /// Output that cannot be written is no bad input: it began, and failed.
 #[test]
 fn a_full_disk_is_exit_status_1() {

@@ -116,6 +116,11 @@ fn what_is_not_there_is_said_in_one_line() {
         (&["--btf", "/no/such/file", "x"], "/no/such/file"),
         (&["--btf", "/proc/self/exe", "x"], "not usable BTF"),
         (&["a,,b"], "an empty name"),
+        (&["TCP_CLOS"], "did you mean TCP_CLOSE"),
+        (&["enum TCP_CLOS"], "did you mean TCP_CLOSE"),
+        (&["struct task_struct *"], "leave out the *"),
+        (&["struct "], "a name is missing after struct"),
+        (&["enum"], "a name is missing after enum"),
         (&["--expand", "17", "x"], "17"),
         (&[], "required arguments were not provided: <PATTERN>"),
     ] {

@@ -30,11 +30,24 @@ pub struct Error {
     pub span: Span,
     /// What is wrong, and what may have been meant.
     pub message: String,
+    /// The place names what this target does not have, and another may.
+    pub unknown: bool,
 }
 
 impl Error {
     pub(crate) fn new(span: Span, message: impl Into<String>) -> Error {
-        Error { span, message: message.into() }
+        Error { span, message: message.into(), unknown: false }
+    }
+
+    /// What may have been meant: `; did you mean 'len'?`, or nothing.
+    pub fn meant(&self) -> &str {
+        self.message.find("; did you mean ").and_then(|at| self.message.get(at..)).unwrap_or_default()
+    }
+
+    /// What is said of a name in `text` that none of several targets has.
+    pub fn of_none(self, targets: usize, text: &str) -> Error {
+        let message = format!("none of the {targets} targets has '{}'{}", self.span.of(text), self.meant());
+        Error { message, ..self }
     }
 
     /// The text with a caret under the place, two lines without a newline at the end. Of a long text the part around it.

@@ -150,7 +150,17 @@ impl Parser<'_> {
             NodeKind::Call { args, .. } => args.iter().map(|n| n.height).max().unwrap_or(0),
         };
         if height > MOST_DEPTH {
-            return Err(self.too_deep(span));
+            // Brackets and what stands before a value were counted on the way down: this grew by what follows one another.
+            let what = match &kind {
+                NodeKind::Binary(..) => "operators",
+                NodeKind::Member { .. } | NodeKind::Index(..) => "members",
+                _ => return Err(self.too_deep(span)),
+            };
+            let most = MOST_DEPTH - 1;
+            return Err(Error::new(
+                span,
+                format!("too many {what} one after another: at most {most}, all together"),
+            ));
         }
         Ok(Node { kind, span, height })
     }
@@ -643,7 +653,12 @@ mod tests {
             format!("a{}", "[a".repeat(1000)),
         ] {
             let error = parse(&text).expect_err("too deep");
-            assert!(error.message.contains("nested deeper"), "{}", error.message);
+            let expected = match text.get(..3) {
+                Some("a+a") => "too many operators one after another: at most 99",
+                Some("a->") => "too many members one after another: at most 99",
+                _ => "nested deeper than 100",
+            };
+            assert!(error.message.contains(expected), "{text}: {}", error.message);
         }
     }
 

@@ -1,5 +1,6 @@
 //! `/proc/kallsyms`: one symbol a line, `address type name [module]` (kernel/kallsyms.c, `s_show`).
 
+use crate::hidden::Hidden;
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
@@ -15,10 +16,12 @@ pub enum Error {
         source: io::Error,
     },
     /// Every address is zero.
-    #[error("{} shows no addresses: sysctl kernel.kptr_restrict=0 (or 1, with CAP_SYSLOG) brings them back", path.display())]
+    #[error("{} shows no addresses ({}): {}", path.display(), why.cause(), why.remedy())]
     Hidden {
         /// The file.
         path: PathBuf,
+        /// What hides them.
+        why: Hidden,
     },
 }
 
@@ -262,7 +265,7 @@ impl Table {
             all.line(&line, with_data);
         }
         if all.code.is_empty() && lines > 0 {
-            return Err(Error::Hidden { path: path.into() });
+            return Err(Error::Hidden { path: path.into(), why: Hidden::here() });
         }
         all.sort();
         Ok(all)

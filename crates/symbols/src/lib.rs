@@ -9,6 +9,7 @@
 
 mod build_id;
 mod files;
+mod hidden;
 mod kallsyms;
 pub mod lines;
 mod live;
@@ -16,6 +17,7 @@ mod namesakes;
 
 pub use build_id::BuildId;
 pub use files::{CodeFiles, FileSymbols, code_in};
+pub use hidden::Hidden;
 pub use kallsyms::{Error, Extent, Kallsyms, Resolved, Symbol, Table, find, find_in, find_where};
 pub use live::{Live, Unreadable};
 /// Where the sections of a loaded module lie (/sys/module/NAME/sections, root's to read); empty where that is not told.

@@ -7,6 +7,7 @@
 use crate::error::Error;
 use crate::plan::Method;
 use crate::sites::{self, Site};
+use std::fmt;
 use symbols::Symbol;
 
 /// A function that is traced by its name.
@@ -35,22 +36,27 @@ pub struct Elsewhere {
 
 impl Elsewhere {
     /// One line on it, once it is attached.
-    pub(crate) fn attached_by(&self, method: Method) -> String {
+    pub(crate) fn attached_by(&self, method: Method) -> Remark {
         self.said(&format!("are traced too, by {method}, from now on"))
     }
 
     /// One line on it, when attaching it failed.
-    pub(crate) fn failed(&self, error: &Error) -> String {
+    pub(crate) fn failed(&self, error: &Error) -> Remark {
         self.said(&format!("are not traced: {error}"))
     }
 
     /// One line on it, when it cannot be attached.
-    pub(crate) fn hidden(&self) -> String {
-        self.said("are not traced: the kernel hides where they are (kernel.kptr_restrict=0 shows it to root)")
+    pub(crate) fn hidden(&self) -> Remark {
+        let hidden = symbols::Hidden::here();
+        self.said(&format!(
+            "are not traced: the kernel hides where they are ({}): {}",
+            hidden.cause(),
+            hidden.remedy()
+        ))
     }
 
     /// One line on it, when the trace has ended before it could be attached.
-    pub fn too_late(&self) -> String {
+    pub fn too_late(&self) -> Remark {
         self.said("were not traced: the trace ended before they were found")
     }
 
@@ -59,7 +65,7 @@ impl Elsewhere {
         self.symbols.iter().any(|s| s.address == 0)
     }
 
-    fn said(&self, fate: &str) -> String {
+    fn said(&self, fate: &str) -> Remark {
         let name = &self.function.name;
         let (same, copies): (Vec<&Symbol>, Vec<&Symbol>) = self.symbols.iter().partition(|s| &s.name == name);
         let copies: Vec<&str> = copies.iter().map(|s| s.name.as_str()).collect();
@@ -73,8 +79,62 @@ impl Elsewhere {
                 copies.join(", ")
             ));
         }
-        let others = if same.is_empty() { "these" } else { "the others" };
-        format!("{name}: {}; {others} {fate}", said.join("; "))
+        Remark {
+            name: name.clone(),
+            what: said.join("; "),
+            others: if same.is_empty() { "these" } else { "the others" },
+            fate: fate.into(),
+        }
+    }
+}
+
+/// What became of the further places of a function.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Remark {
+    /// The function.
+    name: String,
+    /// What the places are.
+    what: String,
+    /// How they are referred to.
+    others: &'static str,
+    /// What became of them.
+    fate: String,
+}
+
+impl fmt::Display for Remark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}; {} {}", self.name, self.what, self.others, self.fate)
+    }
+}
+
+impl Remark {
+    /// A line for all remarks on functions whose further places met the same fate, in the order of the first of each.
+    pub fn together(remarks: &[Remark]) -> Vec<String> {
+        /// At most so many functions are named in a line.
+        const NAMED: usize = 3;
+        let mut fates: Vec<(&str, Vec<&Remark>)> = Vec::new();
+        for remark in remarks {
+            match fates.iter_mut().find(|(fate, _)| *fate == remark.fate) {
+                Some((_, alike)) => alike.push(remark),
+                None => fates.push((&remark.fate, vec![remark])),
+            }
+        }
+        let line = |(fate, alike): (&str, Vec<&Remark>)| match alike.as_slice() {
+            [one] => one.to_string(),
+            all => {
+                let mut names: Vec<String> = all.iter().take(NAMED).map(|r| r.name.clone()).collect();
+                let more = all.len().saturating_sub(NAMED);
+                if more > 0 {
+                    names.push(format!("{more} more, which -v names"));
+                }
+                format!(
+                    "of {} functions there are others of the name, or copies that the compiler made ({}); these {fate}",
+                    all.len(),
+                    names.join(", ")
+                )
+            }
+        };
+        fates.into_iter().map(line).collect()
     }
 }
 
@@ -135,12 +195,34 @@ mod tests {
         let mut one =
             Elsewhere { function, symbols: vec![symbol("s_next", 2), symbol("s_next", 3)], namesakes: 3 };
         assert_eq!(
-            one.attached_by(Method::Kprobe),
+            one.attached_by(Method::Kprobe).to_string(),
             "s_next: 3 functions have this name; the others are traced too, by kprobe, from now on"
         );
         one.symbols = vec![symbol("s_next.isra.0", 4)];
-        let said = one.attached_by(Method::KprobeMulti);
+        let said = one.attached_by(Method::KprobeMulti).to_string();
         assert!(said.starts_with("s_next: the compiler made s_next.isra.0 of it"), "{said}");
         assert!(said.ends_with("; these are traced too, by kprobe_multi, from now on"), "{said}");
+    }
+
+    #[test]
+    fn what_is_true_of_several_functions_is_one_line() {
+        let of = |name: &str| Elsewhere {
+            function: Function { index: 0, name: name.into(), module: None, attached: true },
+            symbols: vec![symbol(&format!("{name}.part.0"), 1)],
+            namesakes: 0,
+        };
+        let late: Vec<Remark> = ["a", "b", "c", "d", "e"].iter().map(|name| of(name).too_late()).collect();
+        let traced = of("f").attached_by(Method::Kprobe);
+        let all: Vec<Remark> = [&late[..2], std::slice::from_ref(&traced), &late[2..]].concat();
+        let lines = Remark::together(&all);
+        assert_eq!(lines.len(), 2, "{lines:?}");
+        assert_eq!(
+            lines[0],
+            "of 5 functions there are others of the name, or copies that the compiler made (a, b, c, 2 more, which -v names); \
+             these were not traced: the trace ended before they were found"
+        );
+        assert_eq!(lines[1], traced.to_string());
+        let two = Remark::together(&late[..2]);
+        assert!(two.len() == 1 && two[0].contains("(a, b);"), "{two:?}");
     }
 }

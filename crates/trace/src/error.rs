@@ -89,6 +89,20 @@ pub enum Error {
         /// What is missing.
         reason: String,
     },
+    /// An expression for a target that there is not.
+    #[error(
+        "{flag}: no target is named {target}, which '{text}' is for (F:EXPR is for target F alone){hint}"
+    )]
+    Idle {
+        /// Where it was given.
+        flag: &'static str,
+        /// The expression without its target.
+        text: String,
+        /// The target's name or pattern.
+        target: String,
+        /// Near matches, ready to append.
+        hint: String,
+    },
     /// An expression that means nothing at a target.
     #[error("{flag}: {source}\n{}", source.point(text))]
     Expression {

@@ -62,7 +62,7 @@ pub use blocks::{Block, Blocks, Edge, Exit, Part};
 pub use branches::{Branch, Branches, Snapshot};
 pub use cgroup::Cgroup;
 pub use context::Context;
-pub use elsewhere::{Elsewhere, Function, elsewhere};
+pub use elsewhere::{Elsewhere, Function, Remark, elsewhere};
 pub use error::Error;
 pub use event::{Event, Frames, Hits, Note, Output, OutputValue, Stack, Text, Value, whole_characters};
 pub use expressions::{Asked, Expressions, Gathered, Key, KeyKind, Shown, ShownKind, Written};

@@ -164,7 +164,7 @@ fn obstacle_of(kernel: &Kernel, function: &Target) -> Result<Option<String>, Err
 /// What the running kernel grants us: asked by loading a program of two instructions, which is gone at once.
 #[derive(Clone, Debug)]
 pub struct Offers {
-    refusals: Vec<(Method, String)>,
+    refusals: Vec<(Method, abilities::Refusal)>,
 }
 
 impl Offers {
@@ -181,14 +181,13 @@ impl Offers {
             (Method::TpBtf, abilities::tp_btf(&subjects)),
             (Method::RawTp, abilities::raw_tp()),
         ];
-        let refusals =
-            answers.into_iter().filter_map(|(method, answer)| Some((method, answer.err()?.reason)));
+        let refusals = answers.into_iter().filter_map(|(method, answer)| Some((method, answer.err()?)));
         Offers { refusals: refusals.collect() }
     }
 
     /// Why a method is not to be had; `None` when it is.
-    pub fn refusal(&self, method: Method) -> Option<&str> {
-        self.refusals.iter().find(|(refused, _)| *refused == method).map(|(_, reason)| reason.as_str())
+    pub fn refusal(&self, method: Method) -> Option<&abilities::Refusal> {
+        self.refusals.iter().find(|(refused, _)| *refused == method).map(|(_, refusal)| refusal)
     }
 }
 

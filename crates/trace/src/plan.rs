@@ -236,14 +236,10 @@ impl Plan {
             path: request.path.is_some(),
             branches: request.branches,
         };
-        if let Some(idle) = request.expressions.idle(&targets) {
-            let pattern = idle.target.as_ref().map_or("", |t| t.as_str());
-            let reason = format!("no target is called so, for which '{}' was meant", idle.text);
-            return Err(Error::Pattern { pattern: pattern.into(), reason });
-        }
+        request.expressions.all_meant(&targets)?;
         let compile = Compile::new(kernel, &request.expressions);
         let mut tables = Tables::default();
-        let mut misread = None;
+        let mut misread = Vec::new();
         for target in targets.into_iter().map(Arc::new) {
             if stop() {
                 return Err(Error::Stopped);
@@ -265,7 +261,7 @@ impl Plan {
                 Err(error @ Error::Expression { .. }) if count > 1 => {
                     let Error::Expression { flag, source, .. } = &error else { continue };
                     refused.push((target.label(), format!("{flag}: {source}")));
-                    misread.get_or_insert(error);
+                    misread.push(error);
                 }
                 Err(Error::Target { reason, .. }) if count > 1 => refused.push((target.label(), reason)),
                 // One odd prototype is no reason to trace nothing.
@@ -274,7 +270,7 @@ impl Plan {
             }
         }
         // Nothing is left: then the place where the expression is wrong says more than a count.
-        if let (true, Some(error)) = (probes.is_empty(), misread) {
+        if let (true, Some(error)) = (probes.is_empty(), of_all(misread)) {
             return Err(error);
         }
         if let (true, Some((target, reason))) = (probes.is_empty(), refused.first()) {
@@ -310,6 +306,42 @@ impl Plan {
             codes: Vec::new(),
         })
     }
+}
+
+/// What is said where expressions mean nothing at any of the targets: of a name that none has, that, with what most of them have that is
+/// like it; else what is wrong at the first that has the names.
+fn of_all(mut errors: Vec<Error>) -> Option<Error> {
+    let count = errors.len();
+    let source = |error: &Error| match error {
+        Error::Expression { flag, text, source, .. } => Some((*flag, text.clone(), source.clone())),
+        _ => None,
+    };
+    let place = |error: &Error| {
+        source(error)
+            .filter(|(.., source)| source.unknown)
+            .map(|(flag, text, source)| (flag, text, source.span))
+    };
+    if let Some(known) = errors.iter().position(|error| place(error).is_none()) {
+        return Some(errors.swap_remove(known));
+    }
+    let first = errors.first().and_then(place);
+    if count < 2 || errors.iter().any(|error| place(error) != first) {
+        return errors.into_iter().next();
+    }
+    let mut meant: BTreeMap<String, usize> = BTreeMap::new();
+    for (.., source) in errors.iter().filter_map(source).filter(|(.., source)| !source.meant().is_empty()) {
+        *meant.entry(source.meant().into()).or_default() += 1;
+    }
+    let most = meant.into_iter().max_by_key(|(_, count)| *count).map(|(meant, _)| meant).unwrap_or_default();
+    let is_most = |error: &Error| source(error).is_some_and(|(.., source)| source.meant() == most);
+    let index = errors.iter().position(is_most).unwrap_or(0);
+    Some(match errors.swap_remove(index) {
+        Error::Expression { flag, text, target, source } => {
+            let source = source.of_none(count, &text);
+            Error::Expression { flag, text, target, source }
+        }
+        other => other,
+    })
 }
 
 /// Maps that a program may use beside what it gathers in, whatever it is attached by.

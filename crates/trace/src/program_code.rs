@@ -76,9 +76,14 @@ fn code_of(kernel: &Kernel, spec: &ProgramSpec, found: &Found) -> Result<Option<
             0 => refuse(
                 "it is interpreted: it has no machine code (sysctl net.core.bpf_jit_enable=1, and load it again)",
             ),
-            _ => refuse(
-                "the kernel shows its machine code to nobody here (sysctl kernel.kptr_restrict, or no CAP_SYSLOG)",
-            ),
+            _ => {
+                let hidden = symbols::Hidden::here();
+                refuse(&format!(
+                    "the kernel does not show its machine code here ({}): {}",
+                    hidden.cause(),
+                    hidden.remedy()
+                ))
+            }
         };
     }
     let known = found.functions.as_deref().unwrap_or_default();

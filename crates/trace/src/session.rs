@@ -1,7 +1,7 @@
 //! A trace under way: programs loaded and attached, events drained, losses counted.
 
 use crate::attach::{self, Attacher, MOST_CALLS, Maps, Piece, Tell};
-use crate::elsewhere::{Elsewhere, Function};
+use crate::elsewhere::{Elsewhere, Function, Remark};
 use crate::error::Error;
 use crate::event::Event;
 use crate::gathering::{self, Tally};
@@ -295,9 +295,9 @@ impl Session {
 
     /// Attaches probes at further places, found meanwhile; says what is to be said. The events from there are of probes of
     /// their own, which [`Session::probes`] has from then on, for they come by another method.
-    pub fn attach_further(&mut self, plan: &mut Plan, found: &[Elsewhere]) -> Vec<String> {
+    pub fn attach_further(&mut self, plan: &mut Plan, found: &[Elsewhere]) -> Vec<Remark> {
         let (found, hidden): (Vec<&Elsewhere>, Vec<&Elsewhere>) = found.iter().partition(|e| !e.is_hidden());
-        let mut remarks: Vec<String> = hidden.iter().map(|e| e.hidden()).collect();
+        let mut remarks: Vec<Remark> = hidden.iter().map(|e| e.hidden()).collect();
         let known = plan.probes.len();
         let added = found.into_iter().filter_map(|one| Some((plan.again(one.function.index)?, one)));
         let added: BTreeMap<usize, &Elsewhere> = added.collect();

@@ -51,14 +51,20 @@ fn find_in(
     system: &Pattern,
     events: Option<&Path>,
 ) -> Result<Option<Vec<Found>>, Error> {
-    let Some(events) = events else { return Ok(unchecked(kernel, spec, system)) };
+    let wrong = |reason| Error::Target { target: format!("{system}:{}", spec.pattern), reason };
+    let Some(events) = events else {
+        return match unchecked(kernel, spec, system) {
+            None => begun(kernel, spec, system).map_or(Ok(None), |reason| Err(wrong(reason))),
+            found => Ok(found),
+        };
+    };
     let wanted = members(events, system, &spec.pattern);
     let found = among(kernel, spec, &|name| wanted.contains(name), wanted.len());
     if !found.is_empty() {
         return Ok(Some(found));
     }
     match refusal(kernel, spec, system, events, !wanted.is_empty()) {
-        Some(reason) => Err(Error::Target { target: format!("{system}:{}", spec.pattern), reason }),
+        Some(reason) => Err(wrong(reason)),
         None => Ok(None),
     }
 }
@@ -145,6 +151,60 @@ fn unchecked(kernel: &Kernel, spec: &TargetSpec, system: &Pattern) -> Option<Vec
     Some(found)
 }
 
+/// Why there is no such tracepoint where tracefs cannot be asked, if names tell that a system is meant rather than a module.
+fn begun(kernel: &Kernel, spec: &TargetSpec, system: &Pattern) -> Option<String> {
+    let scope = system.as_str();
+    let is_module = Path::new("/sys/module").join(scope).exists()
+        || kernel.modules.names().iter().any(|module| system.matches(module));
+    if system.is_glob() || is_module {
+        return None;
+    }
+    let names: Vec<&str> = kernel
+        .btf
+        .names_from(Kind::Typedef, TRACEPOINT_TYPEDEF)
+        .filter_map(|(_, name)| name.strip_prefix(TRACEPOINT_TYPEDEF))
+        .collect();
+    if scope == SYSCALLS && names.contains(&"sys_enter") {
+        return Some(of_a_call(spec));
+    }
+    let begins = format!("{scope}_");
+    let own = || names.iter().copied().filter(|name| name.starts_with(&begins));
+    own().next()?;
+    Some(no_such(spec, system, own))
+}
+
+/// What is said of a name, or a pattern, that a system does not have.
+fn no_such<'a, I: Iterator<Item = &'a str>>(
+    spec: &TargetSpec,
+    system: &Pattern,
+    names: impl Fn() -> I,
+) -> String {
+    if spec.pattern.is_glob() {
+        return format!("system {system} has no tracepoint that the pattern matches");
+    }
+    // `sched:swtich` is as likely as `sched:sched_swtich`.
+    let name = spec.pattern.as_str();
+    let mut near = suggest::near(name, names());
+    let whole = format!("{system}_{name}");
+    if near.is_empty() {
+        near = suggest::near(&whole, names());
+    }
+    format!("system {system} has no such tracepoint{}", suggest::hint(&near))
+}
+
+/// What to trace for an event of a system call.
+fn of_a_call(spec: &TargetSpec) -> String {
+    let name = spec.pattern.as_str();
+    let call = name.strip_prefix("sys_enter_").or_else(|| name.strip_prefix("sys_exit_"));
+    let way = call
+        .filter(|_| !spec.pattern.is_glob())
+        .map_or(String::new(), |call| format!(", and its own function: btrace -k __x64_sys_{call}"));
+    format!(
+        "events of system calls are no tracepoints; all calls go through two: btrace -t \
+         raw_syscalls:sys_enter,raw_syscalls:sys_exit{way}"
+    )
+}
+
 /// Why tracefs knows no such tracepoint; `None` when it is a module that was named.
 fn refusal(
     kernel: &Kernel,
@@ -155,14 +215,7 @@ fn refusal(
 ) -> Option<String> {
     let name = spec.pattern.as_str();
     if system.as_str() == SYSCALLS && (is_event || folders(events).iter().any(|s| s == SYSCALLS)) {
-        let call = name.strip_prefix("sys_enter_").or_else(|| name.strip_prefix("sys_exit_"));
-        let way = call
-            .filter(|_| !spec.pattern.is_glob())
-            .map_or(String::new(), |call| format!(", and its own function: btrace -k __x64_sys_{call}"));
-        return Some(format!(
-            "events of system calls are no tracepoints; all calls go through two: btrace -t \
-             raw_syscalls:sys_enter,raw_syscalls:sys_exit{way}"
-        ));
+        return Some(of_a_call(spec));
     }
     if is_event {
         // A module's tracepoint is in the module's types, which this kernel may not show.
@@ -184,12 +237,8 @@ fn refusal(
         return systems.iter().any(|s| system.matches(s)).then(|| "the pattern matches nothing".into());
     }
     if systems.iter().any(|s| s == system.as_str()) {
-        if spec.pattern.is_glob() {
-            return Some(format!("system {system} has no tracepoint that the pattern matches"));
-        }
         let names = folders(&events.join(system.as_str()));
-        let near = suggest::near(name, names.iter().map(String::as_str));
-        return Some(format!("system {system} has no such tracepoint{}", suggest::hint(&near)));
+        return Some(no_such(spec, system, || names.iter().map(String::as_str)));
     }
     if Path::new("/sys/module").join(system.as_str()).exists() {
         // A module, of which the caller knows more.

@@ -98,6 +98,7 @@ fn a_wrong_system_is_told_with_the_right_one() {
         machine.wrong("kmem:sched_switch").ends_with("its system is sched: btrace -t sched:sched_switch")
     );
     assert!(machine.wrong("sched:sched_swich").ends_with("did you mean sched_switch?"));
+    assert!(machine.wrong("sched:swtich").ends_with("did you mean sched_switch?"));
     assert!(machine.wrong("shced:x").contains("did you mean sched?"));
     assert!(machine.wrong("kmem:bare").ends_with("that tracepoint is in no system: btrace -t bare"));
     assert!(machine.wrong("mine:probe").contains("without a tracepoint"));
@@ -125,4 +126,17 @@ fn without_tracefs_names_decide() {
     assert_eq!(find("sched:*"), Some(vec!["sched_switch".into(), "sched_wakeup".into()]));
     assert_eq!(find("m:sched_switch"), None, "a module of that name is loaded");
     assert_eq!(find("kmem:*"), None);
+}
+
+#[test]
+fn without_tracefs_a_system_is_not_taken_for_a_module() {
+    let machine = machine();
+    let wrong = |text: &str| machine.find(text, false).unwrap_err();
+    assert!(wrong("sched:nosuch").ends_with("system sched has no such tracepoint"));
+    assert!(wrong("sched:sched_swich").ends_with("did you mean sched_switch?"));
+    assert!(wrong("sched:swtich").ends_with("did you mean sched_switch?"));
+    assert!(wrong("sched:x*").ends_with("no tracepoint that the pattern matches"));
+    assert!(wrong("syscalls:sys_enter_openat").ends_with("btrace -k __x64_sys_openat"));
+    // No tracepoint's name begins so.
+    assert_eq!(machine.find("nothing_like_it:x", false), Ok(None));
 }

@@ -139,6 +139,9 @@ pub fn place(kernel: &Kernel, kind: Option<TargetKind>, text: &str) -> Result<Ta
     };
     let wrong = |reason: String| Error::Pattern { pattern: text.into(), reason };
     let (mut found, mut errors) = (Vec::new(), Vec::new());
+    if text.contains(',') && !text.contains('{') {
+        return Err(wrong("several names; btrace cost takes one name".into()));
+    }
     for kind in kinds {
         let spec = TargetSpec::new(kind, text, false)?;
         if spec.pattern.is_glob() {

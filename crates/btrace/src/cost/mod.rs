@@ -12,6 +12,7 @@ mod table;
 
 use crate::branch_records;
 use crate::list::print;
+use crate::privilege;
 use crate::words::count;
 use anyhow::{Context, bail};
 use bpf::{BranchFilter, BranchRecords};
@@ -57,6 +58,9 @@ pub fn run(args: &CostArgs) -> anyhow::Result<()> {
         (.., Some(name)) => (None, name),
         _ => bail!("name a function or a tracepoint (btrace cost --help)"),
     };
+    if args.command.as_deref().is_some_and(|command| command.trim().is_empty()) {
+        bail!("-c: an empty command");
+    }
     let kernel = Kernel::running()?;
     let target = trace::place(&kernel, kind, name)?;
     let mut driver = match &args.command {
@@ -69,6 +73,7 @@ pub fn run(args: &CostArgs) -> anyhow::Result<()> {
             )
         })?,
     };
+    privilege::check()?;
     bpf::raise_limits();
     bpf::interrupt_ends_us();
     let ways = Ways::new(&kernel, &target)?;
@@ -292,7 +297,12 @@ impl Look<'_> {
         };
         driver.run(self.acts)?;
         let Some(program) = placed.code()? else {
-            return Ok(Err("the kernel shows nobody where programs are (kernel.kptr_restrict)".into()));
+            let hidden = symbols::Hidden::here();
+            return Ok(Err(format!(
+                "the kernel does not show where programs are ({}): {}",
+                hidden.cause(),
+                hidden.remedy()
+            )));
         };
         let place = match target.kind {
             // The compiler's copies too; the function's own frame may be gone already.

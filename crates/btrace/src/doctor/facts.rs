@@ -9,9 +9,6 @@ use std::path::Path;
 use trace::Kernel;
 use trace::abilities::{self, Answer, Subjects};
 
-/// CAP_SYSLOG.
-const SYSLOG: u32 = 34;
-
 /// Yes, no, or not to be told from here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
@@ -150,7 +147,7 @@ fn machine(findings: &mut Findings) -> Capabilities {
             Some(false) if implied => {
                 findings.add(name, State::Ok, format!("{purpose}, by CAP_SYS_ADMIN"), None)
             }
-            Some(false) => findings.add(name, State::No, purpose, Some("run btrace as root, or with it")),
+            Some(false) => findings.add(name, State::No, purpose, Some(&capabilities.gain("it"))),
             None => findings.add(
                 name,
                 State::Unknown,
@@ -211,7 +208,7 @@ fn is_locked_down() -> bool {
 fn may_use_bpf(capabilities: Capabilities) -> Result<(), String> {
     let missing = capabilities.missing_for_bpf();
     if !missing.is_empty() {
-        return Err(format!("run btrace as root, or with {}", missing.join(" and ")));
+        return Err(capabilities.gain(&missing.join(" and ")));
     }
     match system::first_user_namespace() {
         Some(false) => Err("run btrace in the machine's first user namespace".into()),
@@ -388,15 +385,12 @@ fn files(findings: &mut Findings, kernel: Option<&Kernel>, own: &Limits) -> File
             findings.add("/proc/kallsyms", State::Ok, "with addresses: stacks have names", None)
         }
         Ok(_) => {
-            let restrict = system::read("/proc/sys/kernel/kptr_restrict").unwrap_or_else(|_| "?".into());
+            let hidden = symbols::Hidden::here();
             findings.add(
                 "/proc/kallsyms",
                 State::No,
-                format!("without addresses (kernel.kptr_restrict={restrict}): stacks have no names"),
-                Some(match Capabilities::own().has(SYSLOG) {
-                    Some(false) if restrict != "2" => "run btrace as root, or with CAP_SYSLOG",
-                    _ => "sysctl kernel.kptr_restrict=0",
-                }),
+                format!("without addresses ({}): stacks have no names", hidden.cause()),
+                Some(&hidden.remedy()),
             );
         }
         Err(error) => findings.add("/proc/kallsyms", State::No, error.to_string(), None),

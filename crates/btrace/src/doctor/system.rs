@@ -15,9 +15,14 @@ pub const CAPABILITIES: [(u32, &str, &str); 6] = [
 /// CAP_SYS_ADMIN, which implies CAP_BPF and CAP_PERFMON.
 const SYS_ADMIN: u32 = 21;
 
-/// The effective capabilities of this process, a bit each; `None` if /proc does not tell.
+/// The effective capabilities of this process.
 #[derive(Clone, Copy, Debug)]
-pub struct Capabilities(Option<u64>);
+pub struct Capabilities {
+    /// A bit each; `None` if /proc does not tell.
+    set: Option<u64>,
+    /// Its effective user is root.
+    root: bool,
+}
 
 impl Capabilities {
     /// Reads them.
@@ -26,14 +31,25 @@ impl Capabilities {
         Capabilities::of(&status)
     }
 
-    fn of(status: &str) -> Capabilities {
-        let line = status.lines().find_map(|l| l.strip_prefix("CapEff:"));
-        Capabilities(line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()))
+    /// Of a /proc/PID/status.
+    pub fn of(status: &str) -> Capabilities {
+        let line = |key| status.lines().find_map(|l| l.strip_prefix(key));
+        let set = line("CapEff:").and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok());
+        let root = line("Uid:").and_then(|ids| ids.split_ascii_whitespace().nth(1)) == Some("0");
+        Capabilities { set, root }
     }
 
     /// Whether this one is there.
     pub fn has(self, number: u32) -> Option<bool> {
-        self.0.map(|set| set >> number & 1 == 1)
+        self.set.map(|set| set >> number & 1 == 1)
+    }
+
+    /// How to come by capabilities that are missing: root has them, unless they were taken from it.
+    pub fn gain(self, names: &str) -> String {
+        match self.root {
+            false => format!("run btrace as root, or with {names}"),
+            true => format!("root is without {names} here, as in many containers: run btrace with {names}"),
+        }
     }
 
     /// Those of CAP_BPF and CAP_PERFMON that are missing, CAP_SYS_ADMIN counted as both.
@@ -118,6 +134,13 @@ mod tests {
         assert_eq!(Capabilities::of("CapEff:\t0000008000000000\n").missing_for_bpf(), ["CAP_PERFMON"]);
         assert!(Capabilities::of("CapEff:\t0000000000200000\n").missing_for_bpf().is_empty());
         assert_eq!(Capabilities::of("").has(39), None);
+        assert_eq!(
+            Capabilities::of("Uid:\t1000\t1000\t1000\t1000\n").gain("it"),
+            "run btrace as root, or with it"
+        );
+        // Who is root already is not told to become it.
+        let root = Capabilities::of("Uid:\t0\t0\t0\t0\n").gain("it");
+        assert!(root.contains("run btrace with it") && !root.contains("as root"), "{root}");
     }
 
     #[test]

@@ -136,5 +136,9 @@ fn unknown(place: &Place, query: &Query) -> anyhow::Error {
         }
     }
     let names = query.kinds().iter().flat_map(|kind| btf.names(*kind)).map(|(_, name)| name);
+    let enums = query.kinds().iter().filter(|kind| matches!(kind, Kind::Enum | Kind::Enum64));
+    let enums = enums.flat_map(|kind| btf.ids_of(*kind)).filter_map(|id| btf.get(id).ok());
+    // An enum is found by its enumerators too.
+    let names = names.chain(enums.flat_map(|ty| ty.enumerators()).map(|e| e.name));
     anyhow!("no {noun} is named {name}{}", near_names(name, names))
 }

@@ -128,6 +128,12 @@ pub fn parse(arguments: &[String]) -> anyhow::Result<Vec<Query>> {
         }
     }
     match before {
+        // No name is one of C's own words.
+        Some(word)
+            if word.ends_with(' ') || matches!(word.trim(), "struct" | "union" | "enum" | "typedef") =>
+        {
+            anyhow::bail!("types: a name is missing after {}", word.trim())
+        }
         // `btrace types var`: what else could it be than a name?
         Some(word) => queries.push(one(&word)?),
         None if queries.is_empty() => anyhow::bail!("types: no name was given"),
@@ -137,6 +143,13 @@ pub fn parse(arguments: &[String]) -> anyhow::Result<Vec<Query>> {
 }
 
 fn one(text: &str) -> anyhow::Result<Query> {
+    let text = text.trim();
+    if let Some(pointed_at) = text.strip_suffix('*').map(|t| t.trim_end_matches(['*', ' ']))
+        && pointed_at.contains(char::is_whitespace)
+        && text.contains(" *")
+    {
+        anyhow::bail!("a pointer has no layout of its own: leave out the *, {pointed_at:?}");
+    }
     let (mut keyword, rest) = keyword(text);
     let (scope, rest) = match rest.split_once(':') {
         Some((module, rest)) => {
@@ -197,7 +210,18 @@ mod tests {
 
     #[test]
     fn what_is_no_pattern_is_refused() {
-        for bad in [&[""][..], &["a,,b"], &["struct a b"], &["a{b"], &["m:"], &[":m"], &[]] {
+        for bad in [
+            &[""][..],
+            &["a,,b"],
+            &["struct a b"],
+            &["a{b"],
+            &["struct"],
+            &["struct "],
+            &["struct a *"],
+            &["m:"],
+            &[":m"],
+            &[],
+        ] {
             let bad: Vec<String> = bad.iter().map(ToString::to_string).collect();
             assert!(parse(&bad).is_err(), "{bad:?}");
         }

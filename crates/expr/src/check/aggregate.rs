@@ -4,7 +4,7 @@ use super::Checker;
 use super::operators::convert;
 use crate::ast::{AggregateNode, Node};
 use crate::error::Error;
-use crate::tree::{Aggregate, Expr, Function, Kind, Output, Text};
+use crate::tree::{Aggregate, Expr, Function, Kind, Output, Place, Text};
 use crate::types::{IntTy, Ty};
 
 /// Most keys of one aggregation.
@@ -77,6 +77,11 @@ impl Checker<'_> {
             Output::Path(..) => {
                 let message =
                     "a path is too long for a key; its last name is not: str(….dentry->d_name.name)";
+                Err(Error::new(node.span, message))
+            }
+            Output::Bytes { ty: ty @ Ty::Composite(_), .. }
+            | Output::Value(Place { ty: ty @ Ty::Composite(_), .. }) => {
+                let message = format!("a key is a number or a text; this is {}: name a member", self.a(&ty));
                 Err(Error::new(node.span, message))
             }
             _ => Err(Error::new(node.span, "a key is a number or a text")),

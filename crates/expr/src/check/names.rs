@@ -12,8 +12,7 @@ const SPECIALS: [&str; 11] =
     ["retval", "args", "pid", "tid", "comm", "cpu", "cgroup", "ns", "duration", "ctx", "task"];
 
 /// Why an address is not told.
-const HIDDEN: &str =
-    "it is not in /proc/kallsyms, or hidden there (CONFIG_KALLSYMS_ALL, sysctl kernel.kptr_restrict)";
+const HIDDEN: &str = "it is not in /proc/kallsyms, or hidden there (CONFIG_KALLSYMS_ALL, sysctl kernel.kptr_restrict, CAP_SYSLOG)";
 
 impl Checker<'_> {
     /// An argument, an enumerator, or a variable of the kernel.
@@ -70,7 +69,8 @@ impl Checker<'_> {
         if macros {
             hint += "; if it is a macro: those are in no BTF, write its value";
         }
-        Error::new(span, format!("{} has no '{name}'{hint}", self.scope.target))
+        let message = format!("{} has no '{name}'{hint}", self.scope.target);
+        Error { unknown: true, ..Error::new(span, message) }
     }
 
     pub(super) fn arg(&self, at: usize, span: Span) -> Result<Item, Error> {

@@ -150,11 +150,38 @@ impl Checker<'_> {
             return Ok(test);
         }
         let (left, right) = (self.value(a)?, self.value(b)?);
+        self.never_the_number(&left, &right)?;
         let ty = match (&left.ty, &right.ty) {
             (Ty::Ptr(_), _) | (_, Ty::Ptr(_)) => IntTy::ULONG,
             _ => promoted(&left).common(promoted(&right)),
         };
         Ok(Test::Compare(op, convert(left, Ty::Int(ty)), convert(right, Ty::Int(ty))))
+    }
+
+    /// Refuses a text and a number side by side: where a text lies is never at such a number.
+    fn never_the_number(&self, a: &Expr, b: &Expr) -> Result<(), Error> {
+        /// Nothing is mapped below (a page at least).
+        const LEAST_ADDRESS: u64 = 4096;
+        for (text, number) in [(a, b), (b, a)] {
+            if !self.is_text(text) || number.ty.int().is_none() {
+                continue;
+            }
+            let never = match (&text.kind, &number.kind) {
+                // A cast of a number.
+                (Kind::Const(_), _) => false,
+                // An array is nowhere at NULL either, and no narrow number is an address.
+                (Kind::Address(_), Kind::Const(n)) => *n < LEAST_ADDRESS,
+                (Kind::Address(_), _) => number.word().size < 8,
+                (_, Kind::Const(n)) => (1..LEAST_ADDRESS).contains(n),
+                _ => false,
+            };
+            if never {
+                let message = "this is a number, and what it is compared with a text: put it in quotes, or cast the text to \
+                               (long), where it lies";
+                return Err(Error::new(number.span, message));
+            }
+        }
+        Ok(())
     }
 
     /// `value in (a, b)`: all of them are brought to one type.
@@ -164,6 +191,9 @@ impl Checker<'_> {
         }
         let value = self.value(value)?;
         let list: Vec<Expr> = list.iter().map(|item| self.value(item)).collect::<Result<_, _>>()?;
+        for item in &list {
+            self.never_the_number(&value, item)?;
+        }
         let all = || std::iter::once(&value).chain(&list);
         let ty = if all().any(|e| e.ty.int().is_none()) {
             IntTy::ULONG

@@ -105,7 +105,7 @@ impl Gathered {
             let message = format!(
                 "its keys take {at} bytes, at most {MOST_KEY} can be; str(…, n) makes a text shorter"
             );
-            return Err(Error { span: aggregate.span, message });
+            return Err(Error { span: aggregate.span, message, unknown: false });
         }
         let signed = aggregate.value.as_ref().is_none_or(|value| value.word().signed);
         let type_name = aggregate.value.as_ref().map(|value| name(&scope.types, &value.ty, value.spelled));

@@ -14,6 +14,7 @@ use crate::kernel::Kernel;
 use crate::layout::Captures;
 use crate::pattern::Pattern;
 use crate::request::TargetKind;
+use crate::suggest;
 use crate::syscalls;
 use crate::target::Target;
 use expr::Symbol;
@@ -82,9 +83,16 @@ impl Expressions {
         self.filters.is_empty() && self.outputs.is_empty()
     }
 
-    /// One that is for none of the targets.
-    pub(crate) fn idle(&self, targets: &[Target]) -> Option<&Written> {
-        self.filters.iter().chain(&self.outputs).find(|written| !targets.iter().any(|t| written.is_for(t)))
+    /// Refuses one that is for none of the targets.
+    pub(crate) fn all_meant(&self, targets: &[Target]) -> Result<(), Error> {
+        let filters = self.filters.iter().map(|written| ("--filter-arg", written));
+        let mut all = filters.chain(self.outputs.iter().map(|written| ("--output-arg", written)));
+        let Some((flag, idle)) = all.find(|(_, written)| !targets.iter().any(|t| written.is_for(t))) else {
+            return Ok(());
+        };
+        let target = idle.target.as_ref().map_or("", |t| t.as_str()).to_string();
+        let hint = suggest::near_names(&target, targets.iter().map(|t| t.name.as_str()));
+        Err(Error::Idle { flag, text: idle.text.clone(), target, hint })
     }
 }
 

@@ -61,8 +61,8 @@ const LINES: Check = Check {
         ensure!(ran.stdout == "2\n".repeat(15), "{:?}", ran.stdout);
         let said: Vec<&str> = ran.stderr.lines().filter(|l| l.starts_with("btrace: ")).collect();
         let parts = [
-            "\"vfs_write\": no target is called so, for which 'count > 1' was meant",
-            "\"vfs_x*\": no target is called so",
+            "--filter-arg: no target is named vfs_write, which 'count > 1' is for",
+            "--output-arg: no target is named vfs_x*, which 'count' is for",
             "--interval is for what --output-arg gathers",
             "--interval is for what --output-arg gathers",
             "--interval",
