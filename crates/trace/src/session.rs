@@ -573,16 +573,17 @@ mod tests {
     fn a_thread_that_runs_has_not_ended_and_one_that_nobody_waited_for_has() {
         let id = u64::from(std::process::id());
         assert!(!has_ended(id, id) && has_ended(id, u64::MAX));
-        let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut child =
+            Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("cat");
         let id = u64::from(child.id());
         assert!(!has_ended(id, id));
-        let mut out = child.stdout.take().unwrap();
+        let mut out = child.stdout.take().expect("stdout");
         drop(child.stdin.take());
         // Its output ends when it has closed it, on its way out.
-        std::io::Read::read_to_end(&mut out, &mut Vec::new()).unwrap();
+        std::io::Read::read_to_end(&mut out, &mut Vec::new()).expect("read");
         while !has_ended(id, id) {
             std::thread::yield_now();
         }
-        assert!(child.wait().unwrap().success());
+        assert!(child.wait().expect("wait").success());
     }
 }
