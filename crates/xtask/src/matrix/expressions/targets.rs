@@ -14,7 +14,7 @@ const SYSCALLS: Check = Check {
                 --output-arg 'flags & 0x80000' --output-arg 'filename' -c 'workloads open-missing 3 /tmp/no/x; workloads open-missing 2 /tmp/no/y; workloads open-fault 1'
         done
         run read -k __x64_sys_read --filter-arg 'count == 19 && $retval == count' --output-arg fd --output-arg 'buf(buf, 4)' -c 'workloads read-zero 4 19; workloads read-zero 4 20'
-        run nowhere -k __x64_sys_openat --filter-arg '$comm == "workloads" && filename == 8' --output-arg filename -c 'workloads open-fault 2'
+        run nowhere -k __x64_sys_openat --filter-arg '$comm == "workloads" && (long)filename == 8' --output-arg filename -c 'workloads open-fault 2'
         run connect -k __x64_sys_connect --filter-arg '((struct sockaddr_in *)uservaddr)->sin_family == 2 && addrlen == 16' \
             --output-arg 'ip4(((struct sockaddr_in *)uservaddr)->sin_addr)' -c 'workloads connect-loopback 3'
         run compat -k __ia32_sys_read --filter-arg 'count == 77' --output-arg fd -c compat32
